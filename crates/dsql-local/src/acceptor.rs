@@ -269,7 +269,7 @@ impl<E: Engine> Acceptor<E> {
             return Err(SqlError::new("3D000", format!("database \"{database}\" does not exist")).into());
         }
 
-        wire.trust(self.shared.config.message_limit);
+        wire.set_message_limit(self.shared.config.message_limit);
         let settings = Settings::from_startup(&parameters)?;
         let session = self.engine.session(role).await;
         let session = session.inspect_err(|refusal| {

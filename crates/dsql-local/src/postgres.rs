@@ -61,6 +61,8 @@ use schema_versions::{Freshness, RelationName, SchemaVersion, SchemaVersions};
 use server::Server;
 use table_info::TableCache;
 
+/// Where names without a schema are looked up, unless the session says otherwise.
+const DEFAULT_SEARCH_PATH: &str = "\"$user\", public";
 /// How many idle connections are kept.
 const MAX_IDLE: usize = 64;
 
@@ -83,6 +85,8 @@ struct Inner {
     schema: SchemaVersions,
     /// Whether a function was ever created.
     functions: AtomicBool,
+    /// Whether DDL has ever named `sys.current_session_id`.
+    session_ids: AtomicBool,
     /// The number of unique ids that were made.
     ids: AtomicU64,
     server: Server,
@@ -109,6 +113,7 @@ impl Postgres {
             tables: TableCache::default(),
             schema: SchemaVersions::default(),
             functions: AtomicBool::new(false),
+            session_ids: AtomicBool::new(false),
             ids: AtomicU64::new(0),
             server,
         };
@@ -249,6 +254,10 @@ impl Session for PostgresSession {
             .end(async |transaction| {
                 let committed = transaction.commit().await;
                 schema = schema.max(transaction.schema);
+                if committed.is_ok() {
+                    // On failure, the jobs are missing in the list.
+                    drop(inner.record_jobs(&transaction.finished_jobs).await);
+                }
                 if transaction.submits && committed.is_ok() {
                     jobs::schedule(&inner);
                 }
@@ -278,7 +287,7 @@ impl PostgresSession {
             return Ok(());
         }
         let names = names(statement.text()).into_iter().collect();
-        let is_named = |relation: &RelationName| is_named(relation, &names, &self.settings);
+        let is_named = |relation: &RelationName| is_named(relation, &names, &self.settings, &self.role);
         let freshness = self.inner.schema.freshness(self.schema, is_named);
         if freshness != Freshness::Current {
             self.schema = version;
@@ -339,11 +348,19 @@ impl Inner {
         self.functions.load(Ordering::SeqCst)
     }
 
-    /// Remembers whether functions may exist.
+    /// Remembers whether functions may exist, and whether any object may ask for the session's id.
     fn note_functions(&self, statement: &Statement) {
         if statement.mentions("FUNCTION") {
             self.functions.store(true, Ordering::SeqCst);
         }
+        if statement.contains_ignore_case(SESSION_ID) {
+            self.session_ids.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether a statement may need the session's id: it names the function, or something does that it may use.
+    fn needs_session_id(&self, statement: &Statement) -> bool {
+        self.session_ids.load(Ordering::SeqCst) || statement.contains_ignore_case(SESSION_ID)
     }
 
     /// An idle or new connection for a role, with these settings.
@@ -385,11 +402,24 @@ impl Inner {
     }
 }
 
+/// The function in the schema `sys` that returns the session's id.
+const SESSION_ID: &str = "current_session_id";
+
 /// Whether a statement with these names may mean a relation: with its schema, or by the search path.
-fn is_named((schema, name): &RelationName, names: &BTreeSet<String>, settings: &[Setting]) -> bool {
-    let on_search_path = || match settings.iter().find(|(name, _)| *name == "search_path") {
-        Some((_, path)) => path.split(',').any(|part| part.trim().trim_matches('"') == schema),
-        None => schema == "public",
+fn is_named(
+    (schema, name): &RelationName,
+    names: &BTreeSet<String>,
+    settings: &[Setting],
+    role: &Role,
+) -> bool {
+    let on_search_path = || {
+        let set = settings.iter().find(|(name, _)| *name == "search_path");
+        let path = set.map_or(DEFAULT_SEARCH_PATH, |(_, path)| path);
+        path.split(',').map(str::trim).any(|part| match part.trim_matches(['"', '\'']) {
+            "$user" => *schema == *role.name,
+            quoted if quoted.len() < part.len() => quoted == schema,
+            folded => folded.to_lowercase() == *schema,
+        })
     };
     names.contains(name) && (names.contains(schema) || on_search_path())
 }

@@ -9,7 +9,7 @@ mod spec;
 
 use crate::config::Rules;
 use crate::error::SqlError;
-use crate::statement::Statement;
+use crate::statement::{Statement, tokens};
 pub(crate) use checker::RuleChecker;
 
 /// Statements by their first words, and the errors. The texts have PostgreSQL's names of parse nodes.
@@ -75,10 +75,20 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
 fn check(statement: &Statement, rules: Rules) -> Result<(), SqlError> {
     match UNSUPPORTED.iter().find(|(words, _)| statement.begins(words)) {
         Some((_, message)) => Err(SqlError::unsupported(*message)),
-        None if statement.text().eq_ignore_ascii_case("ANALYZE") => {
+        None if is_analyze_of_everything(statement) => {
             Err(SqlError::unsupported("ANALYZE without a table not supported"))
         }
         None => reserved::check(statement).and_then(|()| clauses::check(statement, rules)),
+    }
+}
+
+fn is_analyze_of_everything(statement: &Statement) -> bool {
+    let is_analyze = statement.begins(&["ANALYZE"]) || statement.begins(&["ANALYSE"]);
+    // Its options are in parentheses.
+    is_analyze && matches!(statement.word(1), "" | "VERBOSE") && statement.word(2).is_empty() && {
+        let tokens = tokens(statement.text());
+        tokens.last().is_some_and(|last| ["ANALYZE", "ANALYSE", "VERBOSE", ")"].contains(&last.as_str()))
+            && !tokens.iter().any(|token| token == "\"")
     }
 }
 
@@ -117,7 +127,16 @@ mod tests {
             refusal("SET TRANSACTION READ ONLY").unwrap(),
             "0A000: setting configuration parameter \"TRANSACTION\" not supported"
         );
+        for everything in ["analyze", "ANALYZE /* x */", "analyse VERBOSE", "ANALYZE (VERBOSE)"] {
+            assert!(
+                refusal(everything).unwrap().ends_with("ANALYZE without a table not supported"),
+                "{everything}"
+            );
+        }
         for fine in [
+            "ANALYZE t",
+            "ANALYSE VERBOSE t (a)",
+            "ANALYZE \"t\" (a)",
             "copy t (a) from stdin csv",
             "COPY (SELECT 1) TO STDOUT",
             "SELECT 1",

@@ -5,7 +5,7 @@ mod options;
 use std::collections::BTreeMap;
 
 use crate::error::SqlError;
-use crate::statement::Statement;
+use crate::statement::{Statement, tokens};
 
 /// A setting: its name as shown, its default, whether a session may change it, and what it is.
 type Known = (&'static str, &'static str, bool, &'static str);
@@ -55,8 +55,15 @@ const NO_SETTINGS: &[&str] = &["user", "database", "replication"];
 const OPTIONS: &str = "options";
 
 /// The settings that the engine needs: they change the meaning of statements or the format of values.
-const ENGINE_SETTINGS: &[&str] =
-    &["bytea_output", "DateStyle", "extra_float_digits", "IntervalStyle", "search_path", "TimeZone"];
+const ENGINE_SETTINGS: &[&str] = &[
+    "bytea_output",
+    "DateStyle",
+    DEFAULT_READ_ONLY,
+    "extra_float_digits",
+    "IntervalStyle",
+    "search_path",
+    "TimeZone",
+];
 
 fn known(name: &str) -> Option<&'static Known> {
     // SQL has its own syntax for these.
@@ -147,6 +154,14 @@ impl Settings {
     /// Runs a SET or RESET. Returns the changes that clients get.
     pub(crate) fn set(&mut self, statement: &Statement) -> Result<Vec<(&'static str, String)>, SqlError> {
         if statement.begins(&["SET", "SESSION", "CHARACTERISTICS", "AS", "TRANSACTION"]) {
+            let known =
+                ["ISOLATION", "LEVEL", "REPEATABLE", "READ", "ONLY", "WRITE", "NOT", "DEFERRABLE", ","];
+            let modes = tokens(statement.text());
+            let unknown = modes[5..].iter().find(|mode| !known.contains(&mode.as_str()));
+            if unknown.is_some() || modes.len() == 5 {
+                let at = unknown.map_or("end of input".to_owned(), |word| format!("or near \"{word}\""));
+                return Err(SqlError::new("42601", format!("syntax error at {at}")));
+            }
             let value = statement.is_read_only().map(|read_only| if read_only { "on" } else { "off" });
             self.current.extend(value.map(|value| (DEFAULT_READ_ONLY, value.to_owned())));
             return Ok(Vec::new());
@@ -264,6 +279,10 @@ mod tests {
         set(&mut settings, "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             .unwrap();
         assert!(!settings.is_read_only());
+        for wrong in ["bogus", ""] {
+            let sql = format!("SET SESSION CHARACTERISTICS AS TRANSACTION {wrong}");
+            assert!(set(&mut settings, &sql).unwrap_err().starts_with("42601"), "{sql}");
+        }
         set(&mut settings, "set session characteristics as transaction read only").unwrap();
         assert!(settings.is_read_only());
         assert_eq!(settings.show("default_transaction_read_only").unwrap().1, "on");

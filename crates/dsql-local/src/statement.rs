@@ -160,6 +160,7 @@ impl Statement {
             Kind::Begin => "BEGIN".to_owned(),
             Kind::Commit => "COMMIT".to_owned(),
             Kind::Rollback => "ROLLBACK".to_owned(),
+            Kind::Other if verb == "ANALYSE" => "ANALYZE".to_owned(),
             Kind::Other if self.begins(&["DEALLOCATE", "ALL"]) => "DEALLOCATE ALL".to_owned(),
             Kind::Other if self.begins(&["SET", "CONSTRAINTS"]) => "SET CONSTRAINTS".to_owned(),
             Kind::Set if verb == "RESET" => "RESET".to_owned(),
@@ -195,7 +196,7 @@ fn scan(sql: &str) -> (Statement, usize) {
         match byte {
             b';' => break,
             b'-' if next == Some(b'-') => {
-                at += bytes[at..].iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len() - at);
+                at = line_comment_end(bytes, at);
                 continue;
             }
             b'/' if next == Some(b'*') => {
@@ -325,6 +326,11 @@ fn word_end_without_dollar(bytes: &[u8], at: usize) -> usize {
     at + bytes[at..].iter().position(|byte| !is_word(*byte)).unwrap_or(bytes.len() - at)
 }
 
+/// The end of a comment that begins with `--`. As in PostgreSQL, a carriage return ends it, too.
+fn line_comment_end(bytes: &[u8], at: usize) -> usize {
+    at + bytes[at..].iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(bytes.len() - at)
+}
+
 /// The end of a comment, which may be nested.
 fn comment_end(bytes: &[u8], mut at: usize) -> usize {
     let mut depth = 0_usize;
@@ -365,6 +371,7 @@ mod tests {
             assert_eq!(texts(tricky), [tricky]);
         }
         assert_eq!(texts(" -- nothing\n ; ; "), [""]);
+        assert_eq!(texts("SELECT --\r1; SELECT 2"), ["SELECT --\r1", "SELECT 2"]);
         assert_eq!(texts(""), [""]);
     }
 

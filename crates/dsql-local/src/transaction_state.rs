@@ -296,7 +296,13 @@ impl<E: Engine> TransactionState<E> {
         let mut outcome = Outcome { tag: statement.tag(0), ..Outcome::default() };
         let read_only = statement.is_read_only().unwrap_or_else(|| self.settings.is_read_only());
         match &mut self.state {
-            State::Open { explicit: explicit @ false, .. } => *explicit = true,
+            State::Open { explicit: explicit @ false, read_only: mode, .. } => {
+                if *mode && !read_only {
+                    let message = "transaction read-write mode must be set before any query";
+                    return Err(SqlError::new("25001", message).into());
+                }
+                (*explicit, *mode) = (true, read_only);
+            }
             State::Idle => self.open(true, read_only).await?,
             State::Open { .. } | State::Failed { .. } | State::TimedOut { .. } => {
                 outcome.warning = Some(SqlError::new("25001", "there is already a transaction in progress"));

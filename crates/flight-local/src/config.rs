@@ -34,6 +34,8 @@ pub struct Config {
     pub internal_errors: bool,
     /// Report 0 for every plain update, as some servers do. Default: false.
     pub zero_counts: bool,
+    /// What some servers do, and clients do not expect. Default: nothing of it.
+    pub quirks: Quirks,
     /// The largest number of rows in a batch. A batch also ends at about a megabyte. Default: 65,536.
     pub max_batch_rows: usize,
     /// The number of endpoints of each result. With more than one, the statement runs before its tickets are
@@ -67,6 +69,7 @@ impl Default for Config {
             interrupt_on_drop: true,
             internal_errors: false,
             zero_counts: false,
+            quirks: Quirks::default(),
             max_batch_rows: 65_536,
             endpoints_per_result: 1,
             further_listeners: 0,
@@ -80,7 +83,8 @@ impl Default for Config {
 
 impl Config {
     /// A server that behaves like SwanLake: sessions outlive their connection by 15 minutes, nothing can be
-    /// cancelled, an abandoned statement continues, every error is INTERNAL, and every update reports 0 rows.
+    /// cancelled, an abandoned statement continues, every error is INTERNAL, every update reports 0 rows, and it has all
+    /// [quirks](Quirks).
     #[must_use]
     pub fn like_swanlake() -> Self {
         Self {
@@ -89,9 +93,29 @@ impl Config {
             interrupt_on_drop: false,
             internal_errors: true,
             zero_counts: true,
+            quirks: Quirks {
+                plans_by_running: true,
+                consumes_bindings: true,
+                rolls_back_on_error: true,
+                alters_session_on_insert: true,
+            },
             ..Self::default()
         }
     }
+}
+
+/// What some servers do, and clients do not expect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quirks {
+    /// `GetFlightInfo` runs a statement that begins with WITH, to find its columns, also if it writes. Its ticket runs it again.
+    pub plans_by_running: bool,
+    /// A prepared query uses its bound parameters once.
+    pub consumes_bindings: bool,
+    /// A failed statement rolls the transaction back. Later statements run outside of it.
+    pub rolls_back_on_error: bool,
+    /// An update with parameters leaves a temporary table, `flight_local_inserted`, in its session. SwanLake changes the current
+    /// catalog, which SQLite does not have.
+    pub alters_session_on_insert: bool,
 }
 
 /// How the server finds the session of a call.

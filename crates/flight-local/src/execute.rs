@@ -99,6 +99,15 @@ pub(crate) fn describe<T>(
     Ok(matches!(batch.next(), Ok(None)).then(|| look(&statement)))
 }
 
+/// Runs a statement to its end, as a server does that finds its columns that way.
+pub(crate) fn plan(connection: &Connection, bound: &BoundStatement) -> Result<(), Failure> {
+    let mut batch = Batch::new(connection, &bound.text);
+    let mut statement = batch.next()?.ok_or_else(nothing)?;
+    let mut rows = statement.raw_query();
+    while rows.next()?.is_some() {}
+    Ok(())
+}
+
 /// The schema by the first row of a query. A statement that writes does not run.
 pub(crate) fn first_schema(connection: &Connection, bound: &BoundStatement) -> Result<Schema, Failure> {
     let mut batch = Batch::new(connection, &bound.text);

@@ -36,7 +36,7 @@ mod statement_task;
 mod tls;
 
 pub use auth::Auth;
-pub use config::{Actions, Config, SessionKey, Support};
+pub use config::{Actions, Config, Quirks, SessionKey, Support};
 pub use control_client::{Access, Login, TellError, tell};
 pub use counters::Counters;
 pub use error::StartError;

@@ -213,6 +213,13 @@ impl Session {
         Ok(())
     }
 
+    /// Forgets the parameters of a prepared statement.
+    pub(crate) fn unbind(&self, number: u64) {
+        if let Some(prepared) = self.state.lock().prepared.get_mut(&number) {
+            prepared.parameters = None;
+        }
+    }
+
     pub(crate) fn close_prepared(&self, number: u64) -> bool {
         self.state.lock().prepared.remove(&number).is_some()
     }

@@ -118,6 +118,9 @@ async fn on_thread<T: Send + 'static>(
             none => none.insert(shared.database.connect()?),
         };
         let result = work(connection, &run);
+        if result.is_err() && shared.config.quirks.rolls_back_on_error && !connection.is_autocommit() {
+            connection.execute_batch("ROLLBACK")?;
+        }
         // The client's own statement or a cancellation may have ended the transaction. A later statement that
         // names it must not run outside of it.
         if connection.is_autocommit() {

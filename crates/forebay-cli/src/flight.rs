@@ -17,6 +17,7 @@ mod splitter;
 mod statement;
 mod table;
 mod transaction;
+mod values;
 
 use std::io::{self, IsTerminal};
 use std::path::Path;

@@ -120,8 +120,8 @@ impl Error {
 
 /// What a server says about a prepared statement that no longer fits its table.
 const CACHED_PLAN: &str = "cached plan must not change result type";
-const CACHED_PLAN_REMEDY: &str = "the statement was prepared before the table changed: `run` clears sqlx's cache and runs the transaction again; \
-     on a connection of `acquire`, call `clear_cached_statements()` first";
+const CACHED_PLAN_REMEDY: &str = "the statement was prepared before the table changed: prepare it again; with sqlx, `run` does that, and on a \
+     connection of `acquire`, call `clear_cached_statements()` first";
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -43,7 +43,7 @@ pub(crate) use liveness::Liveness;
 pub(crate) use message_size::TooLarge;
 pub use options::ConnectOptions;
 pub(crate) use permit::StatementPermit;
-pub(crate) use server::{Server, query_command};
+pub(crate) use server::{Server, SessionReset, query_command};
 use transport::{Transport, Unsent};
 
 /// How long a server may take to close a session.
@@ -258,6 +258,13 @@ impl Connection {
                 capability.record_refusal(&status);
                 false
             }
+        }
+    }
+
+    /// A statement has failed, and with it the transaction that it was part of.
+    pub(crate) fn fail_transaction(&self, error: &Error) {
+        if !self.server.options.continues_after_errors {
+            self.transaction.fail(error);
         }
     }
 

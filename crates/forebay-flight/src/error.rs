@@ -82,6 +82,13 @@ pub enum Error {
         status: Option<Arc<Status>>,
     },
 
+    /// A statement of the open transaction has failed before, and this one was not sent: the server may have rolled back, and
+    /// would run it outside of the transaction. Roll back, and run the whole transaction again. A commit has rolled back.
+    TransactionFailed {
+        /// The first failure.
+        message: String,
+    },
+
     /// An option is invalid, or a message is larger than the options allow. Nothing was sent. Correct the
     /// option.
     Config {
@@ -120,6 +127,7 @@ impl fmt::Display for Error {
                     Phase::Acquire { cause: None } => f.write_str(
                         "nothing was sent; allow more time, hold connections for less time, or raise max_size",
                     ),
+                    Phase::Wait => f.write_str("nothing was sent; allow more time, or use another session"),
                     _ => f.write_str("the statement is being cancelled; allow more time, or ask for less"),
                 }
             }
@@ -133,6 +141,12 @@ impl fmt::Display for Error {
                 write!(f, "the session is lost: {message}{outcome}; start again with a new session")
             }
             Self::Server { code, message, .. } => write!(f, "the server answered {}: {message}", name(*code)),
+            Self::TransactionFailed { message } => {
+                write!(
+                    f,
+                    "a statement of the transaction has failed ({message}): roll back, and run all of it again"
+                )
+            }
             Self::Config { message } => f.write_str(message),
             Self::Input { message } => write!(f, "the batches to ingest: {message}"),
             Self::Closed => f.write_str("the pool is closed"),
@@ -245,8 +259,11 @@ impl Error {
     #[must_use]
     pub fn is_not_executed(&self) -> bool {
         match self {
-            Self::PoolTimeout { .. } | Self::Config { .. } | Self::Closed => true,
-            Self::QueryTimeout { phase, .. } => phase.is_acquire(),
+            Self::PoolTimeout { .. }
+            | Self::TransactionFailed { .. }
+            | Self::Config { .. }
+            | Self::Closed => true,
+            Self::QueryTimeout { phase, .. } => phase.is_before_sending(),
             Self::Cancelled { may_have_run }
             | Self::Transport { may_have_run, .. }
             | Self::SessionLost { may_have_run, .. } => !may_have_run,
@@ -339,6 +356,8 @@ pub enum Phase {
         /// use.
         cause: Option<Arc<OpenError>>,
     },
+    /// An earlier statement of its session had not ended: nothing was sent.
+    Wait,
     /// The server was executing it.
     Execute,
     /// Its result was being read.
@@ -348,8 +367,8 @@ pub enum Phase {
 impl Phase {
     pub(crate) const ACQUIRE: Self = Self::Acquire { cause: None };
 
-    pub(crate) fn is_acquire(&self) -> bool {
-        matches!(self, Self::Acquire { .. })
+    pub(crate) fn is_before_sending(&self) -> bool {
+        matches!(self, Self::Acquire { .. } | Self::Wait)
     }
 }
 
@@ -357,6 +376,7 @@ impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Acquire { .. } => "waiting for a connection",
+            Self::Wait => "waiting for an earlier statement of the session",
             Self::Execute => "waiting for the server",
             Self::Fetch => "reading the result",
         })
@@ -421,6 +441,8 @@ mod tests {
     fn a_statement_that_was_not_sent_is_not_executed() {
         let after = Duration::from_millis(5);
         assert!(Error::QueryTimeout { after, phase: Phase::ACQUIRE }.is_not_executed());
+        let waited = Error::QueryTimeout { after, phase: Phase::Wait };
+        assert!(waited.is_not_executed() && waited.to_string().contains("nothing was sent"), "{waited}");
         assert!(!Error::QueryTimeout { after, phase: Phase::Execute }.is_not_executed());
         let cancelled = |may_have_run| Error::Cancelled { may_have_run };
         assert!(!cancelled(true).is_not_executed() && cancelled(false).is_not_executed());

@@ -122,8 +122,13 @@ impl AsyncFlightSQLPool {
         let settings = config.reservoir(&options)?;
         let endpoint = options.endpoint.clone();
         let open_timeout = options.open_timeout();
-        let server =
-            Server::new(options, Arc::clone(&runtime), &config.healthcheck_sql, config.quarantine())?;
+        let server = Server::new(
+            options,
+            Arc::clone(&runtime),
+            &config.healthcheck_sql,
+            config.quarantine(),
+            config.reset(),
+        )?;
         let budget = Arc::new(SessionBudget::new(config.session_budget()));
         let (closing, is_closing) = watch::channel(false);
         let connector = Connector {
@@ -204,7 +209,7 @@ impl AsyncFlightSQLPool {
             closing: status.closing,
             waiting: status.waiting,
             max_size: status.max_open,
-            sessions: self.inner.budget.used(),
+            sessions: self.inner.budget.used() + self.inner.budget.lingering(),
             is_closed: status.closed,
         }
     }
@@ -276,7 +281,8 @@ pub struct PoolStatus {
     pub waiting: usize,
     /// The most connections.
     pub max_size: usize,
-    /// Sessions that the server may have for this pool, out of its `session_budget`.
+    /// Sessions that the server may have for this pool: those that count towards `session_budget`, and those that were closed
+    /// without the server's confirmation in the last 20 minutes.
     pub sessions: usize,
     /// Whether the pool serves no more callers.
     pub is_closed: bool,

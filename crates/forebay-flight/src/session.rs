@@ -23,6 +23,16 @@ pub use catalog::{TableFilter, TableName};
 pub use options::OptionValue;
 pub use transaction::AsyncTransaction;
 
+/// What a borrower has changed in a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Alteration {
+    None,
+    /// Objects, such as temporary tables, or the current schema. A reset removes them.
+    Objects,
+    /// Settings, or what is not known. A reset may not restore them.
+    Settings,
+}
+
 /// How long a socket may take to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -36,8 +46,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// See [`Error`].
 pub struct AsyncSession {
     pub(crate) connection: Arc<Connection>,
-    /// The next borrower would see a change, such as a setting or a temporary table.
-    pub(crate) is_altered: bool,
+    /// What the next borrower would see.
+    pub(crate) alteration: Alteration,
     /// The server knows that the session has ended, or never created it.
     pub(crate) is_closed: bool,
     default_timeout: Option<Duration>,
@@ -82,7 +92,13 @@ impl AsyncSession {
 
     pub(crate) async fn connect_on(runtime: Arc<dyn Runtime>, options: ConnectOptions) -> Result<Self> {
         let defaults = PoolConfig::default();
-        let server = Server::new(options, runtime, &defaults.healthcheck_sql, defaults.quarantine())?;
+        let server = Server::new(
+            options,
+            runtime,
+            &defaults.healthcheck_sql,
+            defaults.quarantine(),
+            defaults.reset(),
+        )?;
         Self::open(&Arc::new(server), ConnectionMonitor::unattached(), None).await
     }
 
@@ -92,7 +108,7 @@ impl AsyncSession {
         default_timeout: Option<Duration>,
     ) -> Result<Self> {
         let connection = Connection::open(server, monitor).await?;
-        Ok(Self { connection, is_altered: false, is_closed: false, default_timeout })
+        Ok(Self { connection, alteration: Alteration::None, is_closed: false, default_timeout })
     }
 
     /// Runs a query and reads its whole result.
@@ -115,7 +131,11 @@ impl AsyncSession {
         Ok(result)
     }
 
-    /// Runs a statement that changes something and returns rows, such as `INSERT ... RETURNING`.
+    /// Runs a statement that changes something and may return rows, such as `INSERT ... RETURNING`.
+    ///
+    /// A statement that certainly returns no rows is sent as an update, and its result has no columns. Others are sent as
+    /// queries. Some servers run a query twice, once to find its columns: where only the server can tell whether a statement
+    /// returns rows, such as `CALL`, and no rows are needed, use [`update`](Self::update).
     ///
     /// # Cancel safety
     /// As [`query`](Self::query). It may have been executed.
@@ -203,6 +223,7 @@ impl AsyncSession {
     pub(crate) async fn close_confirmed(mut self) -> bool {
         let runtime = Arc::clone(&self.connection.server.runtime);
         let liveness = Arc::clone(self.connection.liveness());
+        self.connection.roll_back_before_close().await;
         let is_confirmed = self.can_be_closed() && self.connection.close_session().await;
         self.is_closed = true;
         drop(self);
@@ -237,10 +258,14 @@ impl AsyncSession {
 /// for long.
 impl Drop for AsyncSession {
     fn drop(&mut self) {
-        if !self.is_closed && self.can_be_closed() {
+        let holds_transaction = self.connection.transaction.is_open() && self.connection.is_usable();
+        if !self.is_closed && (self.can_be_closed() || holds_transaction) {
             let connection = Arc::clone(&self.connection);
             self.connection.spawn_background(async move {
-                connection.close_session().await;
+                connection.roll_back_before_close().await;
+                if connection.server.close_session.may_work() {
+                    connection.close_session().await;
+                }
                 true
             });
         }

@@ -28,6 +28,12 @@ pub(crate) struct StatementTraits {
     pub(crate) ends_last: bool,
     /// If the server refuses it, it has left nothing in the session.
     pub(crate) is_all_or_nothing: bool,
+    /// It certainly returns no rows: each of its statements only changes something.
+    pub(crate) returns_nothing: bool,
+    /// It creates, changes or drops something, such as a table.
+    pub(crate) is_ddl: bool,
+    /// What it changes in the session is not only objects and the current schema: a setting, a lock, an attached database.
+    pub(crate) alters_settings: bool,
 }
 
 impl StatementTraits {
@@ -42,11 +48,15 @@ impl StatementTraits {
             ends: one.ends && other.ends,
             ends_last: one.ends_last && other.ends_last,
             is_all_or_nothing: false,
+            returns_nothing: one.returns_nothing && other.returns_nothing,
+            is_ddl: one.is_ddl || other.is_ddl,
+            alters_settings: one.alters_settings || other.alters_settings,
         });
         let sum = sum.unwrap_or(Self::UNREADABLE);
         Self {
             is_read_only: sum.is_read_only && is_certain,
             ends: sum.ends && is_certain,
+            returns_nothing: sum.returns_nothing && is_certain,
             is_all_or_nothing: effects::is_all_or_nothing(sql),
             ..sum
         }
@@ -60,11 +70,14 @@ impl StatementTraits {
         ends: false,
         ends_last: false,
         is_all_or_nothing: false,
+        returns_nothing: false,
+        is_ddl: true,
+        alters_settings: true,
     };
 
     fn read(sql: &str, dialect: Dialect) -> Option<Self> {
         let words = words(sql, dialect)?;
-        let mut traits = Self { is_read_only: true, ..Self::default() };
+        let mut traits = Self { is_read_only: true, returns_nothing: true, ..Self::default() };
         let mut statements = 0;
         for statement in words.split(|word| *word == Word::End) {
             // For most dialects a doubtful part is a comment, which must not separate the words.
@@ -76,6 +89,9 @@ impl StatementTraits {
             statements += 1;
             traits.is_read_only &= read_only::is_read_only(&plain);
             traits.alters_session |= effects::alters_session(&plain);
+            traits.alters_settings |= effects::alters_settings(&plain);
+            traits.is_ddl |= effects::is_ddl(&plain);
+            traits.returns_nothing &= effects::returns_nothing(&plain);
             let (begins, ends) = (effects::begins(&plain), effects::ends(&plain));
             traits.begins |= begins;
             traits.ends = ends;
@@ -83,6 +99,7 @@ impl StatementTraits {
         }
         // Servers differ in how they run several statements in one text.
         traits.is_read_only &= statements == 1;
+        traits.returns_nothing &= statements > 0;
         traits.ends &= statements == 1;
         Some(traits)
     }

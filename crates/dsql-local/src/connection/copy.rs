@@ -16,13 +16,18 @@ use crate::transaction_state::Outcome;
 /// The largest size of the data in bytes. A transaction may write 10 MiB; numbers are longer as text.
 const MAX_BYTES: usize = 64 << 20;
 
+/// How much larger a message may be, so that the client gets an error and is not cut off.
+const SLACK: usize = 16 << 20;
+
 impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
     /// Requests the data from the client, and runs the statement with it.
     pub(super) async fn copy_in(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Failure> {
         let (format, call) = self.transactions.begin_copy(call).await?;
         self.wire.replies.copy_in_response(format);
-        let data = self.receive_copy().await?;
-        self.transactions.run_begun(Call { input: Some(&data), ..call }, rows).await
+        let message_limit = self.wire.set_message_limit(MAX_BYTES + SLACK);
+        let data = self.receive_copy().await;
+        self.wire.set_message_limit(message_limit);
+        self.transactions.run_begun(Call { input: Some(&data?), ..call }, rows).await
     }
 
     /// Collects the data until the client says that it is complete.

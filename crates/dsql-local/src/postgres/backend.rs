@@ -190,8 +190,11 @@ impl Backend {
 
     /// The format of the data of a COPY FROM STDIN. The statement fails on purpose, so that it needs no data.
     pub(super) async fn copy_format(&mut self, sql: &str) -> Result<CopyFormat, SqlError> {
-        let mut request = Request::query(sql);
+        // By the extended protocol, which runs one statement, whatever the text is.
+        let mut request = Request::default();
+        request.whole(sql);
         request.copy_fail("only the format is needed");
+        request.sync();
         let mut format = None;
         let take = |tag: u8, body: Body| {
             if tag == b'G' {

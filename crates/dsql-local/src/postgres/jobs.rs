@@ -30,11 +30,37 @@ pub(super) struct Jobs {
     running: Mutex<()>,
 }
 
+/// A DROP or ANALYZE. In the service they are jobs; here they are done when their transaction commits.
+#[derive(Clone, Debug)]
+pub(super) struct FinishedJob {
+    kind: &'static str,
+    object: String,
+    name: String,
+}
+
+/// The jobs that a statement will have done. To be called before the statement, which may drop their objects.
+pub(super) async fn finished_jobs(
+    statement: &Statement,
+    backend: &mut Backend,
+) -> Result<Vec<FinishedJob>, SqlError> {
+    let Some((kind, names)) = relations(statement) else { return Ok(Vec::new()) };
+    let names: Vec<String> = names.iter().map(|name| literal(name)).collect();
+    // PostgreSQL skips an ANALYZE of somebody else's table.
+    let sql = format!(
+        "SELECT c.oid, format('%I.%I', c.relnamespace::regnamespace, c.relname)
+         FROM unnest(ARRAY[{}]::text[]) name JOIN pg_catalog.pg_class c ON c.oid = to_regclass(name)
+         WHERE pg_has_role(c.relowner, 'USAGE')",
+        names.join(", ")
+    );
+    let found = backend.rows(&sql).await?;
+    Ok(found.into_iter().map(|[object, name]| FinishedJob { kind, object, name }).collect())
+}
+
 /// The relations of a DROP TABLE, DROP INDEX or ANALYZE, as written, and the type of the job.
-pub(super) fn job_objects(statement: &Statement) -> Option<(&'static str, Vec<String>)> {
+fn relations(statement: &Statement) -> Option<(&'static str, Vec<String>)> {
     let (kind, first) = match (statement.word(0), statement.word(1)) {
         ("DROP", "TABLE" | "INDEX") => ("DROP", 2),
-        ("ANALYZE", _) => ("ANALYZE", 1),
+        ("ANALYZE" | "ANALYSE", _) => ("ANALYZE", 1),
         _ => return None,
     };
     let text = statement.text();
@@ -102,25 +128,27 @@ pub(super) async fn wait_for(inner: &Arc<Inner>, id: String) {
 }
 
 impl Inner {
-    /// The statements that record the jobs of a DROP or ANALYZE. Run this before the statement, and them after it.
-    pub(super) async fn job_records(
-        &self,
-        statement: &Statement,
-        backend: &mut Backend,
-    ) -> Result<String, SqlError> {
-        let Some((kind, names)) = job_objects(statement) else { return Ok(String::new()) };
-        let names: Vec<String> = names.iter().map(|name| literal(name)).collect();
-        let sql = format!(
-            "SELECT c.oid, format('%I.%I', c.relnamespace::regnamespace, c.relname)
-             FROM unnest(ARRAY[{}]::text[]) name JOIN pg_catalog.pg_class c ON c.oid = to_regclass(name)",
-            names.join(", ")
-        );
-        let mut records = String::new();
-        for [oid, name] in backend.rows(&sql).await? {
-            let (job, name) = (self.job_id(), literal(&name));
-            records += &format!("; SELECT pg_catalog.dsql_local_done('{job}', '{kind}', {oid}, {name})");
+    /// Lists jobs that are done. The superuser does it, so that no other role can list what it has not done.
+    pub(super) async fn record_jobs(&self, jobs: &[FinishedJob]) -> Result<(), SqlError> {
+        if jobs.is_empty() {
+            return Ok(());
         }
-        Ok(records)
+        let row = |FinishedJob { kind, object, name }: &FinishedJob| {
+            let (id, name) = (self.job_id(), literal(name));
+            format!(
+                "('{id}', 'completed', '{kind}', 'pg_class'::regclass, {object}, {name}, date_trunc('second', clock_timestamp()), '')"
+            )
+        };
+        let rows: Vec<String> = jobs.iter().map(row).collect();
+        let sql = format!(
+            "INSERT INTO pg_catalog.dsql_local_jobs
+             (job_id, status, job_type, class_id, object_id, object_name, update_time, command) VALUES {}",
+            rows.join(", ")
+        );
+        let mut superuser = self.backend(&Role::superuser(), &[]).await?;
+        let recorded = superuser.run(&sql).await;
+        self.release(superuser);
+        recorded
     }
 
     /// A new job id.
@@ -191,10 +219,11 @@ mod tests {
 
     #[test]
     fn the_relations_of_a_drop_are_as_written() {
-        let objects = |sql: &str| job_objects(&Statement::split(sql)[0]);
+        let objects = |sql: &str| relations(&Statement::split(sql)[0]);
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let drop = "DROP TABLE IF EXISTS s . \"A\", b CASCADE";
         assert_eq!(objects(drop), Some(("DROP", names(&["s.\"A\"", "b"]))));
+        assert_eq!(objects("ANALYSE t"), Some(("ANALYZE", names(&["t"]))));
         assert_eq!(objects("ANALYZE VERBOSE t (a, b), u"), Some(("ANALYZE", names(&["t", "u"]))));
         assert_eq!(objects("DROP VIEW v"), None);
         assert_eq!(objects("ANALYZE"), Some(("ANALYZE", names(&[]))));

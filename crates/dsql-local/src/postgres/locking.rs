@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use super::change_log::LockStrength;
 use crate::builtin::syntax;
 use crate::error::SqlError;
-use crate::statement::{Statement, tokens};
+use crate::statement::Statement;
 
 /// A query for the tables and ctids of locked rows: two columns for each table.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(super) struct LockQuery {
 
 /// The queries for the rows that a statement locks, one for each locking clause.
 pub(super) fn locking(statement: &Statement) -> Result<Vec<LockQuery>, SqlError> {
-    if !locks(statement) {
+    if !statement.locks() {
         return Ok(Vec::new());
     }
     let parsed = parse(statement.text())?.ok_or_else(|| cannot_follow("it is not understood"))?;
@@ -33,15 +33,6 @@ pub(super) fn locking(statement: &Statement) -> Result<Vec<LockQuery>, SqlError>
         ControlFlow::Break(reason) => Err(cannot_follow(reason)),
         ControlFlow::Continue(()) if found.0.is_empty() => Err(cannot_follow("it is not understood")),
         ControlFlow::Continue(()) => Ok(found.0),
-    }
-}
-
-/// Whether a statement has a locking clause.
-pub(super) fn locks(statement: &Statement) -> bool {
-    statement.contains_ignore_case("for") && {
-        let words = tokens(statement.text());
-        let follows = |next: &[&str]| words.windows(next.len()).any(|words| words == next);
-        follows(&["FOR", "UPDATE"]) || follows(&["FOR", "KEY", "SHARE"])
     }
 }
 

@@ -13,6 +13,7 @@ use super::backend::{Backend, Setting};
 use super::cancel_gate::CancelGate;
 use super::change_log::ChangeLog;
 use super::commits::CommitMark;
+use super::jobs::FinishedJob;
 use super::replay::replay;
 use super::schema_versions::{Freshness, RelationName, SchemaVersion};
 use super::table_copies::TableCopies;
@@ -22,7 +23,8 @@ use crate::error::SqlError;
 use crate::statement::{Kind, Statement, names};
 use logged_statement::LoggedStatement;
 
-const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+/// The mode is named, because the session may have set another default.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE";
 const BEGIN_READ_ONLY: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// All work comes after this savepoint, so that it can be undone without losing the snapshot.
 const START: &str = "SAVEPOINT s0";
@@ -74,6 +76,8 @@ pub(super) struct OccTransaction {
     schema_change: Option<Arc<str>>,
     /// Whether that statement submits a job.
     pub(super) submits: bool,
+    /// The jobs to list once it has committed.
+    pub(super) finished_jobs: Vec<FinishedJob>,
 }
 
 impl OccTransaction {
@@ -106,6 +110,7 @@ impl OccTransaction {
             log: ChangeLog::default(),
             schema_change: None,
             submits: false,
+            finished_jobs: Vec::new(),
         }
     }
 
@@ -246,6 +251,13 @@ impl OccTransaction {
         if self.read_only { BEGIN_READ_ONLY } else { BEGIN }
     }
 
+    /// Tells the server the id of the session, until the transaction ends: another session may use the connection next.
+    async fn set_session_id(&mut self) -> Result<(), SqlError> {
+        self.begin().await?;
+        let id = self.session;
+        self.backend.run(&format!("SET LOCAL dsql_local.session = '{id}'")).await
+    }
+
     /// Rolls back to the savepoint.
     async fn undo(&mut self) -> Result<(), SqlError> {
         if self.begun && !self.backend.is_lost() {
@@ -317,12 +329,22 @@ impl OccTransaction {
     /// session has changed anything.
     fn check_schema_version(&self) -> Result<(), SqlError> {
         let schema = &self.inner.schema;
-        let names = |relation: &RelationName| is_named(relation, &self.names, &self.settings);
+        let names =
+            |relation: &RelationName| is_named(relation, &self.names, &self.settings, &self.backend.role);
         let stale = match self.schema_change {
             Some(_) => schema.version() != self.schema_at_begin,
             None => schema.freshness(self.schema, names) == Freshness::Stale,
         };
         if stale { Err(SqlError::schema_conflict()) } else { Ok(()) }
+    }
+
+    /// The work has succeeded before. If it fails now, and not because of a lock or a row, the schema has changed.
+    fn as_schema_conflict(&self, error: SqlError) -> SqlError {
+        let explained = matches!(error.code, "40001" | "40P01" | "XX000")
+            || is_lock_timeout_or_cancel(&error)
+            || is_key_violation(&error);
+        let changed = self.inner.schema.version() != self.schema_at_begin;
+        if changed && !explained { SqlError::schema_conflict() } else { error }
     }
 
     async fn redo(&mut self) -> Result<(), SqlError> {
@@ -331,7 +353,8 @@ impl OccTransaction {
             // The log has values in the default formats.
             self.backend.apply_settings(&[]).await?;
             self.backend.run(WAIT).await?;
-            replay(&mut self.backend, &mut self.log, (&self.inner.tables, self.version)).await?;
+            let replayed = replay(&mut self.backend, &mut self.log, (&self.inner.tables, self.version)).await;
+            replayed.map_err(|error| self.as_schema_conflict(error))?;
         }
         self.backend.apply_settings(&self.settings).await?;
         self.backend.run(WAIT).await?;

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use uuid::Uuid;
-
 use super::quoting::{self, literal};
 use crate::statement::{Statement, spans};
 
@@ -20,25 +18,6 @@ pub(super) fn text(statement: &Statement, job: &str) -> Arc<str> {
         _ => None,
     };
     rewritten.map_or_else(|| text.clone(), Arc::from)
-}
-
-/// The SQL with the id of the session. The function has no other way to learn it: a connection to the server is used by
-/// many sessions.
-pub(super) fn with_session(text: &Arc<str>, id: Uuid) -> Arc<str> {
-    const NAME: &str = "CURRENT_SESSION_ID";
-    if !text.as_bytes().windows(NAME.len()).any(|at| at.eq_ignore_ascii_case(NAME.as_bytes())) {
-        return text.clone();
-    }
-    let (mut rewritten, mut done) = (String::new(), 0);
-    for window in spans(text).windows(5) {
-        let [(schema, start), (dot, _), (name, _), (open, _), (close, end)] = window else { continue };
-        if [schema, dot, name, open, close] == ["SYS", ".", NAME, "(", ")"] {
-            rewritten += &text[done..start.start];
-            rewritten += &format!("pg_catalog.current_session_id('{id}')");
-            done = end.end;
-        }
-    }
-    (rewritten + &text[done..]).into()
 }
 
 /// Whether a statement submits a job.
@@ -208,16 +187,6 @@ mod tests {
         ] {
             assert_eq!(rewritten(same), same);
         }
-    }
-
-    #[test]
-    fn a_statement_gets_the_id_of_its_session() {
-        let id = Uuid::from_u128(7);
-        let sql = "SELECT sys.current_session_id(), Sys.Current_Session_Id ( ) AS \"current_session_id()\"";
-        let call = format!("pg_catalog.current_session_id('{id}')");
-        let expected = format!("SELECT {call}, {call} AS \"current_session_id()\"");
-        assert_eq!(*with_session(&sql.into(), id), expected);
-        assert_eq!(*with_session(&"SELECT 'é'".into(), id), *"SELECT 'é'");
     }
 
     proptest! {

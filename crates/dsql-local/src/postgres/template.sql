@@ -92,13 +92,6 @@ BEGIN
     FROM pg_catalog.pg_class WHERE oid = target RETURNING dsql_local_jobs.job_id;
 END $$;
 
--- DROP and ANALYZE are jobs too, in the service. Here they are done when their transaction commits.
-CREATE FUNCTION pg_catalog.dsql_local_done(job text, type text, object oid, named text) RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-  INSERT INTO dsql_local_jobs (job_id, status, job_type, class_id, object_id, object_name, update_time, command)
-    VALUES (job, 'completed', type, 'pg_class'::regclass, object, named, date_trunc('second', clock_timestamp()), '')
-$$;
-
 -- The emulator waits for the job before it runs this procedure.
 CREATE PROCEDURE sys.wait_for_job(IN job_id text, INOUT succeeded boolean DEFAULT NULL)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -117,11 +110,11 @@ END $$;
 
 CREATE FUNCTION sys.dsql_major_version() RETURNS integer LANGUAGE sql STABLE AS $$ SELECT 1 $$;
 
--- The emulator replaces a call in a statement by the one with the id. Elsewhere, for example in a view, the connection to the
--- server stands in for the session.
-CREATE FUNCTION pg_catalog.current_session_id(id text) RETURNS text LANGUAGE sql STABLE AS $$ SELECT id $$;
-
-CREATE FUNCTION sys.current_session_id() RETURNS text LANGUAGE sql STABLE AS $$ SELECT md5(pg_backend_pid()::text)::uuid::text $$;
+-- The emulator sets the id before a statement that may need it.
+CREATE FUNCTION sys.current_session_id() RETURNS text LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN pg_catalog.dsql_local_current_setting('dsql_local.session', true);
+END $$;
 
 CREATE FUNCTION sys.current_transaction_id() RETURNS text LANGUAGE sql STABLE AS $$ SELECT pg_current_xact_id()::text $$;
 

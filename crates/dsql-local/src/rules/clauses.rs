@@ -236,9 +236,16 @@ fn alteration(tokens: &[String]) -> Result<(), SqlError> {
     Ok(())
 }
 
-/// The actions of an ALTER TABLE, which commas separate. The first has the name of the table before it.
+/// The actions of an ALTER TABLE, which commas separate.
 fn actions(tokens: &[String]) -> impl Iterator<Item = &[String]> {
-    let rest = &tokens[tokens.len().min(2)..];
+    let before = ["IF", "EXISTS", "ONLY", "ASYNC"];
+    let is_name = |at: &usize| !before.contains(&tokens[*at].as_str());
+    // The name of the table may be that of a keyword.
+    let mut name = (2..tokens.len()).find(is_name).unwrap_or(tokens.len());
+    while tokens.get(name + 1).is_some_and(|token| token == ".") {
+        name += 2;
+    }
+    let rest = &tokens[tokens.len().min(name + 1)..];
     let commas = depths(rest).enumerate().filter(|(_, (token, depth))| *depth == 0 && *token == ",");
     let mut ends: Vec<usize> = commas.map(|(at, _)| at).collect();
     ends.push(rest.len());
@@ -255,11 +262,11 @@ fn adds_column(action: &[String]) -> bool {
 }
 
 fn is_constrained(action: &[String]) -> bool {
-    let begins = |pair: &[String]| {
-        let allowed = [["STORAGE", "DEFAULT"], ["IF", "NOT"]];
-        CONSTRAINTS.contains(&pair[1].as_str()) && !allowed.iter().any(|allowed| pair == allowed)
-    };
-    action.windows(2).any(begins)
+    let begins = |pair: &[String]| CONSTRAINTS.contains(&pair[1].as_str()) && pair != ["STORAGE", "DEFAULT"];
+    // The name of the column may be that of a keyword.
+    let words = ["ADD", "COLUMN", "IF", "NOT", "EXISTS"];
+    let name = action.iter().position(|token| !words.contains(&token.as_str())).unwrap_or(0);
+    action[name..].windows(2).any(begins)
 }
 
 fn sequence_type(tokens: &[String]) -> Result<(), SqlError> {
@@ -337,6 +344,7 @@ mod tests {
             "ALTER TABLE t ADD FOREIGN KEY (a) REFERENCES t (id) NOT VALID, ADD COLUMN b int",
             "ALTER TABLE t ADD COLUMN c text STORAGE DEFAULT, ADD d int",
             "ALTER STATISTICS s SET STATISTICS 100",
+            "ALTER TABLE t ADD COLUMN generated int",
             "ALTER TABLE t ALTER COLUMN type SET DEFAULT 'a'",
             "ALTER TABLE t ALTER type SET DEFAULT 'a'",
             "ALTER TABLE t ALTER id ADD GENERATED ALWAYS AS IDENTITY (CACHE 1)",
@@ -368,6 +376,10 @@ mod tests {
             (
                 "ALTER TABLE t ADD a int, ADD CHECK (a > 0)",
                 "0A000: unsupported ALTER TABLE ADD CONSTRAINT statement",
+            ),
+            (
+                "ALTER TABLE alter ALTER c TYPE text",
+                "0A000: unsupported ALTER TABLE ALTER COLUMN ... SET DATA TYPE statement",
             ),
             (
                 "ALTER TABLE t ADD a int NOT NULL",

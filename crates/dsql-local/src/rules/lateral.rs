@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{
-    Expr, JoinOperator, Query, Select, SetExpr, TableFactor, TableWithJoins, Visit, Visitor,
-};
+use sqlparser::ast::{Expr, JoinOperator, Select, TableFactor, TableWithJoins, Visit, Visitor};
 
 use crate::builtin::syntax;
 use crate::error::SqlError;
@@ -32,11 +30,8 @@ struct LateralJoins;
 impl Visitor for LateralJoins {
     type Break = ();
 
-    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-        match &*query.body {
-            SetExpr::Select(select) => select.from.iter().try_for_each(joins),
-            _ => ControlFlow::Continue(()),
-        }
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+        select.from.iter().try_for_each(joins)
     }
 }
 
@@ -90,9 +85,10 @@ impl Visitor for References {
 /// The name by which a query refers to a table.
 fn name(factor: &TableFactor) -> Option<String> {
     let name = match factor {
-        TableFactor::Table { alias: Some(alias), .. } | TableFactor::Derived { alias: Some(alias), .. } => {
-            alias.name.value.clone()
-        }
+        TableFactor::Table { alias: Some(alias), .. }
+        | TableFactor::Derived { alias: Some(alias), .. }
+        | TableFactor::Function { alias: Some(alias), .. }
+        | TableFactor::UNNEST { alias: Some(alias), .. } => alias.name.value.clone(),
         TableFactor::Table { name, .. } => name.0.last()?.as_ident()?.value.clone(),
         _ => return None,
     };
@@ -109,6 +105,7 @@ mod tests {
         for sql in [
             "SELECT * FROM a LEFT JOIN LATERAL (SELECT * FROM b WHERE b.a_id = a.id LIMIT 1) x ON true",
             "SELECT * FROM s.a AS t left outer join lateral (SELECT T.id) x ON true",
+            "SELECT 1 UNION ALL SELECT x.i FROM a LEFT JOIN LATERAL (SELECT a.id AS i) x ON true",
             "SELECT 1 FROM (SELECT a.id FROM a, b JOIN c ON true LEFT JOIN LATERAL (SELECT c.id + 1) x ON true) y",
         ] {
             assert!(refused(sql), "{sql}");
@@ -118,6 +115,7 @@ mod tests {
             "SELECT * FROM a, LATERAL (SELECT a.id) x",
             "SELECT * FROM a LEFT JOIN LATERAL (SELECT b.id FROM b) x ON x.id = a.id",
             "SELECT * FROM a LEFT JOIN LATERAL (SELECT a.id FROM a) x ON true",
+            "SELECT * FROM a LEFT JOIN LATERAL (SELECT a.v FROM unnest(ARRAY[1, 2]) AS a (v)) x ON true",
             "SELECT * FROM a LEFT JOIN LATERAL generate_series(1, 2) g ON true",
             "SELECT lateral FROM",
         ] {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{comment_end, dollar_end, is_word, quoted_end, word_end};
+use super::{comment_end, dollar_end, is_word, line_comment_end, quoted_end, word_end};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -93,9 +93,7 @@ fn pieces(sql: &str) -> Vec<Piece> {
         let next = bytes.get(at + 1).copied();
         let (kind, end) = match byte {
             _ if byte.is_ascii_whitespace() => (None, at + 1),
-            b'-' if next == Some(b'-') => {
-                (None, at + bytes[at..].iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len() - at))
-            }
+            b'-' if next == Some(b'-') => (None, line_comment_end(bytes, at)),
             b'/' if next == Some(b'*') => (None, comment_end(bytes, at)),
             b'\'' => (Some(Kind::Literal), quoted_end(bytes, at, b'\'', false)),
             b'"' => (Some(Kind::QuotedName), quoted_end(bytes, at, b'"', false)),

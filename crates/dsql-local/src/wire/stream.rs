@@ -51,9 +51,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         Self { stream, input: BytesMut::new(), replies: Replies::default(), limits }
     }
 
-    /// Accepts larger messages, once the client has logged in.
-    pub(crate) fn trust(&mut self, message_limit: usize) {
-        self.limits.message_limit = message_limit;
+    /// Accepts messages of this size, and returns the size before.
+    pub(crate) fn set_message_limit(&mut self, message_limit: usize) -> usize {
+        std::mem::replace(&mut self.limits.message_limit, message_limit)
     }
 
     pub(crate) fn stream(&self) -> &S {

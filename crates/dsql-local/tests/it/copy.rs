@@ -69,6 +69,9 @@ async fn the_limits_of_a_transaction_hold_for_copied_rows() {
     assert_eq!(count(&client).await, 0);
     assert_eq!(copy_in(&client, "COPY t FROM STDIN", &[&rows(3_000, "x")]).await.unwrap(), 3_000);
     client.batch_execute("DELETE FROM t").await.unwrap();
+    // One message may be larger than a statement, but not without a limit.
+    let error = copy_in(&client, "COPY t FROM STDIN", &[&vec![b'x'; 65 << 20]]).await.unwrap_err();
+    assert_eq!(told(&error).1, "transaction size limit 10mb exceeded");
     let large = rows(12, &"x".repeat(1_000_000));
     let pieces: Vec<&[u8]> = large.chunks(1 << 20).collect();
     client.batch_execute("BEGIN").await.unwrap();
@@ -98,7 +101,7 @@ async fn a_client_that_leaves_in_the_middle_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn a_failed_copy_leaves_a_usable_session() {
-    let (_cluster, client) = cluster().await;
+    let (cluster, client) = cluster().await;
     for (sql, expected) in [
         ("COPY missing FROM STDIN", "42P01"),
         ("COPY t (nope) FROM STDIN", "42703"),
@@ -113,6 +116,14 @@ async fn a_failed_copy_leaves_a_usable_session() {
         assert_eq!(code(&error), expected);
         assert_eq!(count(&client).await, 0);
     }
+    // A carriage return ends a comment, so this is a refused statement among others.
+    client.batch_execute("INSERT INTO t VALUES (1, 'stays')").await.unwrap();
+    let hidden = "copy --\r(select 1) to stdout; truncate t; commit; copy t\n from stdin";
+    client.simple_query(hidden).await.err().unwrap();
+    // tokio-postgres does not expect the data of a COPY here, and gives its connection up.
+    let client = connect(&cluster).await;
+    assert_eq!(count(&client).await, 1);
+    client.batch_execute("DELETE FROM t").await.unwrap();
     // The client gives up: the sink is dropped without `finish`.
     drop(client.copy_in::<_, Bytes>("COPY t FROM STDIN").await.unwrap());
     assert_eq!(count(&client).await, 0);

@@ -133,7 +133,7 @@ async fn drop_and_analyze_are_listed_once_they_are_committed() {
     client.batch_execute("DROP TABLE missing").await.unwrap_err();
     assert_eq!(listed().await, ["ANALYZE public.t completed"]);
     // Another transaction takes the lock away before the commit, so that the statement runs twice.
-    client.batch_execute("BEGIN; DROP TABLE IF EXISTS t, missing").await.unwrap();
+    client.batch_execute("BEGIN; DROP TABLE IF EXISTS t, missing -- bye").await.unwrap();
     other.batch_execute("INSERT INTO t VALUES (1)").await.unwrap();
     client.batch_execute("COMMIT").await.unwrap();
     assert_eq!(listed().await, ["ANALYZE public.t completed", "DROP public.t completed"]);

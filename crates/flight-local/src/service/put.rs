@@ -89,7 +89,11 @@ impl Service {
         prepared: Option<u64>,
     ) -> Result<PutResult, Status> {
         let task = self.task(caller, session, &statement.text, prepared);
+        let alters = self.shared.config.quirks.alters_session_on_insert && statement.parameters.is_some();
         let changed = run_to_value(&self.shared, task, move |connection, run| {
+            if alters {
+                connection.execute_batch("CREATE TEMP TABLE IF NOT EXISTS flight_local_inserted (n)")?;
+            }
             execute::update(connection, &statement, run)
         })
         .await?;

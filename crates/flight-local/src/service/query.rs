@@ -59,6 +59,9 @@ impl Service {
             }) => {
                 let number = self.own_handle(session, prepared_statement_handle, Kind::Prepared)?.number;
                 let prepared = session.prepared(number)?;
+                if self.shared.config.quirks.consumes_bindings {
+                    session.unbind(number);
+                }
                 Ok(match ResultSource::of(&prepared.text) {
                     ResultSource::Statement(BoundStatement { text, .. }, _) => ResultSource::Statement(
                         BoundStatement { text, parameters: prepared.parameters },
@@ -96,6 +99,15 @@ impl Service {
         match source {
             ResultSource::Statement(statement, _) => {
                 let text = statement.text.clone();
+                let begins_with_with =
+                    text.trim_start().get(..4).is_some_and(|word| word.eq_ignore_ascii_case("with"));
+                if self.shared.config.quirks.plans_by_running && begins_with_with {
+                    let statement = statement.clone();
+                    run_internal(&self.shared, session, move |connection| {
+                        execute::plan(connection, &statement)
+                    })
+                    .await?;
+                }
                 let look = move |connection: &Connection| execute::describe(connection, &text, known_schema);
                 Ok(run_internal(&self.shared, session, look).await?.flatten())
             }

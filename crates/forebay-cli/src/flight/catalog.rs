@@ -1,6 +1,6 @@
 //! Lists catalogs, schemas, tables and columns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::completion::quote_name;
 
 /// The limits of the names for completion.
 const NAMES_TIMEOUT: Duration = Duration::from_secs(1);
-const MAX_NAMES: usize = 10_000;
+const MAX_NAMES: usize = 40_000;
 
 /// What to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,18 +69,33 @@ async fn describe(session: &mut AsyncSession, name: &str) -> Result<Answer, Erro
     let Some(parts) = parts(name) else {
         return Ok(Err(format!("\\d {name}: write TABLE, SCHEMA.TABLE or CATALOG.SCHEMA.TABLE")));
     };
+    // By their full name: a server may return the same table for several patterns.
+    let mut found = BTreeMap::new();
     for pattern in patterns(&parts) {
         let filter = TableFilter { table: Some(pattern), with_columns: true, ..TableFilter::default() };
         for batch in session.tables(filter).await? {
-            // Some servers match more than the pattern.
-            if let Some(row) = (0..batch.num_rows()).find(|row| matches_name(&batch, *row, &parts)) {
-                return Ok(columns(&batch, row)
-                    .map(|columns| vec![columns])
-                    .map_err(|error| format!("{error:#}")));
+            for row in 0..batch.num_rows() {
+                // Some servers match more than the pattern.
+                if let Some(rank) = rank(&batch, row, &parts) {
+                    found.insert(full_name(&batch, row), (rank, batch.clone(), row));
+                }
             }
         }
     }
-    Ok(Err(format!("there is no table {name}; \\dt lists the tables")))
+    Ok(choose(name, found))
+}
+
+/// The columns of the table that fits best.
+fn choose(name: &str, found: BTreeMap<String, (Rank, RecordBatch, usize)>) -> Answer {
+    let Some(best) = found.values().map(|(rank, ..)| *rank).min() else {
+        return Err(format!("there is no table {name}; \\dt lists the tables"));
+    };
+    let mut fitting = found.iter().filter(|(_, (rank, ..))| *rank == best);
+    let (Some((_, (_, batch, row))), None) = (fitting.next(), fitting.next()) else {
+        let names: Vec<&str> = found.keys().map(String::as_str).collect();
+        return Err(format!("there are several tables {name}; write one of {}", names.join(", ")));
+    };
+    columns(batch, *row).map(|columns| vec![columns]).map_err(|error| format!("{error:#}"))
 }
 
 /// The patterns to look for. Some servers fold the case of names, and some do not.
@@ -145,25 +160,45 @@ fn closing(text: &str) -> Option<usize> {
     }
 }
 
-fn matches_name(batch: &RecordBatch, row: usize, parts: &[Part]) -> bool {
-    let is = |part: &Part, column| text(batch, column, row).is_some_and(|name| part.is(name));
-    match parts {
-        [table] => is(table, "table_name"),
-        [qualifier, table] => {
-            is(table, "table_name") && qualified(batch, row).is_some_and(|name| qualifier.is(name))
-        }
-        [catalog, schema, table] => {
-            is(table, "table_name") && is(schema, "db_schema_name") && is(catalog, "catalog_name")
-        }
-        _ => false,
-    }
+/// How well a table fits a name. The smallest fits best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    /// The qualifier is the catalog, and the schema is left out.
+    is_of_catalog: bool,
+    /// The case of the name differs.
+    differs: bool,
 }
 
-/// The qualifier of a table: its schema, or its catalog if there are no schemas.
-fn qualified(batch: &RecordBatch, row: usize) -> Option<&str> {
-    ["db_schema_name", "catalog_name"]
-        .iter()
-        .find_map(|column| text(batch, column, row).filter(|name| !name.is_empty()))
+/// How well a table fits. A name of two parts may begin with a schema or, as in DuckDB, with a catalog.
+fn rank(batch: &RecordBatch, row: usize, parts: &[Part]) -> Option<Rank> {
+    let is = |part: &Part, column| text(batch, column, row).is_some_and(|name| part.is(name));
+    let (table, is_of_catalog) = match parts {
+        [table] => (table, false),
+        [qualifier, table] if is(qualifier, "db_schema_name") => (table, false),
+        [qualifier, table] if is(qualifier, "catalog_name") => (table, true),
+        [catalog, schema, table] if is(schema, "db_schema_name") && is(catalog, "catalog_name") => {
+            (table, false)
+        }
+        _ => return None,
+    };
+    let differs = text(batch, "table_name", row) != Some(table.text.as_str());
+    is(table, "table_name").then_some(Rank { is_of_catalog, differs })
+}
+
+/// The catalog, the schema and the table, as far as there are any, as a statement writes them.
+fn full_name(batch: &RecordBatch, row: usize) -> String {
+    let parts = ["catalog_name", "db_schema_name", "table_name"];
+    let parts = parts.iter().filter_map(|column| text(batch, column, row).filter(|name| !name.is_empty()));
+    parts.map(quote_name).collect::<Vec<_>>().join(".")
+}
+
+/// Every name under which a statement may find a table, depending on what its session uses.
+fn known_as(batch: &RecordBatch, row: usize) -> Vec<String> {
+    let part = |column| text(batch, column, row).filter(|name| !name.is_empty());
+    let Some(table) = part("table_name").map(quote_name) else { return Vec::new() };
+    let qualifiers = ["db_schema_name", "catalog_name"].into_iter().filter_map(part);
+    let qualified = qualifiers.map(|qualifier| format!("{}.{table}", quote_name(qualifier)));
+    qualified.chain([full_name(batch, row), table.clone()]).collect()
 }
 
 fn text<'a>(batch: &'a RecordBatch, column: &str, row: usize) -> Option<&'a str> {
@@ -199,14 +234,10 @@ pub(crate) async fn names(session: &mut AsyncSession, runtime: &dyn Runtime) -> 
     let Some(Ok(listed)) = listing.await else { return Vec::new() };
     for batch in listed {
         for row in 0..batch.num_rows() {
-            let Some(table) = text(&batch, "table_name", row) else { continue };
-            if table.contains(char::is_control) || names.len() >= MAX_NAMES {
-                continue;
+            let known_as = known_as(&batch, row);
+            if names.len() < MAX_NAMES && !known_as.iter().any(|name| name.contains(char::is_control)) {
+                names.extend(known_as);
             }
-            if let Some(qualifier) = qualified(&batch, row).filter(|name| !name.contains(char::is_control)) {
-                names.insert(format!("{}.{}", quote_name(qualifier), quote_name(table)));
-            }
-            names.insert(quote_name(table));
         }
     }
     names.into_iter().collect()
@@ -230,5 +261,63 @@ mod tests {
             assert_eq!(shown(wrong), None, "{wrong}");
         }
         assert!(parts("T").unwrap()[0].is("t") && !parts("\"T\"").unwrap()[0].is("t"));
+    }
+
+    /// A server's list of tables.
+    fn listed(tables: &[(&str, &str, &str)]) -> RecordBatch {
+        let strings = |part: fn(&(&str, &str, &str)) -> String| -> ArrayRef {
+            Arc::new(tables.iter().map(|table| Some(part(table))).collect::<StringArray>())
+        };
+        RecordBatch::try_from_iter([
+            ("catalog_name", strings(|table| table.0.to_owned())),
+            ("db_schema_name", strings(|table| table.1.to_owned())),
+            ("table_name", strings(|table| table.2.to_owned())),
+        ])
+        .unwrap()
+    }
+
+    /// The tables that fit a name best.
+    fn best(name: &str, tables: &[(&str, &str, &str)]) -> Vec<String> {
+        let (batch, parts) = (listed(tables), parts(name).unwrap());
+        let ranks: Vec<_> = (0..tables.len()).map(|row| rank(&batch, row, &parts)).collect();
+        let least = ranks.iter().flatten().min();
+        let fitting = (0..tables.len()).filter(|row| least.is_some() && ranks[*row].as_ref() == least);
+        fitting.map(|row| full_name(&batch, row)).collect()
+    }
+
+    #[test]
+    fn a_qualifier_is_a_schema_or_a_catalog() {
+        let tables = [("memory", "main", "tc"), ("swanlake", "main", "tc"), ("swanlake", "main", "other")];
+        assert_eq!(best("swanlake.tc", &tables), ["swanlake.main.tc"]);
+        assert_eq!(best("SwanLake.TC", &tables), ["swanlake.main.tc"]);
+        assert_eq!(best("memory.main.tc", &tables), ["memory.main.tc"]);
+        assert_eq!(best("main.other", &tables), ["swanlake.main.other"]);
+        assert_eq!(best("other", &tables), ["swanlake.main.other"]);
+        // Only the user knows which.
+        assert_eq!(best("main.tc", &tables), ["memory.main.tc", "swanlake.main.tc"]);
+        assert_eq!(best("elsewhere.tc", &tables), [""; 0]);
+        assert_eq!(best("\"SWANLAKE\".tc", &tables), [""; 0]);
+        // A schema comes before a catalog of the same name, and the same case before another.
+        assert_eq!(best("a.t", &[("a", "b", "t"), ("c", "a", "t")]), ["c.a.t"]);
+        assert_eq!(best("T", &[("a", "", "t"), ("a", "", "T")]), ["a.T"]);
+    }
+
+    #[test]
+    fn an_ambiguous_name_is_an_error_that_lists_the_tables() {
+        let batch = listed(&[("a", "main", "t"), ("b", "main", "t")]);
+        let rank = Rank { is_of_catalog: false, differs: false };
+        let found = (0..2).map(|row| (full_name(&batch, row), (rank, batch.clone(), row))).collect();
+        let error = choose("t", found).unwrap_err();
+        assert_eq!(error, "there are several tables t; write one of a.main.t, b.main.t");
+    }
+
+    #[test]
+    fn completion_knows_each_form_of_a_name() {
+        let batch = listed(&[("swanlake", "main", "my table"), ("main", "", "t")]);
+        assert_eq!(
+            known_as(&batch, 0),
+            ["main.\"my table\"", "swanlake.\"my table\"", "swanlake.main.\"my table\"", "\"my table\""]
+        );
+        assert_eq!(known_as(&batch, 1), ["main.t", "main.t", "t"]);
     }
 }

@@ -191,6 +191,14 @@ mod tests {
         assert_eq!(offered("insert into cus"), ["Customers"]);
         assert_eq!(offered("SELECT * FROM main.o"), ["main.orders"]);
         assert_eq!(offered("SELECT * FROM \"my"), ["\"my table\""]);
+        let names = ["tc", "main.tc", "swanlake.tc", "swanlake.main.tc"].map(str::to_owned);
+        for (typed, name) in [
+            ("SELECT * FROM swanlake.t", "swanlake.tc"),
+            ("SELECT * FROM main.t", "main.tc"),
+            ("\\d swanlake.main.", "swanlake.main.tc"),
+        ] {
+            assert_eq!(complete(typed, typed.len(), &names).1, [name], "{typed}");
+        }
         assert_eq!(
             complete("SELECT * FROM ord WHERE x", 17, &["orders".to_owned()]),
             (14, vec!["orders".to_owned()])

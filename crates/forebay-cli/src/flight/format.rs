@@ -3,13 +3,13 @@
 use std::io::{self, Write};
 
 use arrow_array::RecordBatch;
-use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, SchemaRef};
 use clap::ValueEnum;
 
 use super::json::Json;
-use super::table::Table;
+use super::table::{Layout, Table};
+use super::values::Values;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
@@ -37,21 +37,21 @@ impl Format {
         }
     }
 
-    /// Begins a result with these columns. `width` is the terminal's, if there is one.
+    /// Begins a result with these columns.
     pub(crate) fn begin<'a>(
         self,
         mut out: impl Write + 'a,
         schema: &SchemaRef,
-        width: Option<usize>,
+        layout: Layout,
     ) -> anyhow::Result<Box<dyn ResultWriter + 'a>> {
         Ok(match self {
-            Self::Table => Box::new(Table::new(out, schema, width)),
+            Self::Table => Box::new(Table::new(out, schema, layout)),
             Self::Csv => {
                 names(&mut out, schema)?;
                 Box::new(Csv(out))
             }
             Self::Json => Box::new(Json::new(out, schema)),
-            Self::Arrow => Box::new(Arrow(StreamWriter::try_new(out, schema).map_err(io_error)?)),
+            Self::Arrow => Box::new(Arrow(StreamWriter::try_new(out, schema).map_err(arrow_error)?)),
         })
     }
 }
@@ -68,22 +68,20 @@ pub(crate) trait ResultWriter {
     fn end(&mut self) -> anyhow::Result<()>;
 }
 
-/// Formats the values of each column.
-pub(super) fn formatters<'a>(
-    batch: &'a RecordBatch,
-    options: &'a FormatOptions<'a>,
-) -> anyhow::Result<Vec<ArrayFormatter<'a>>> {
-    let formatters = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), options));
-    formatters.collect::<Result<_, _>>().map_err(io_error)
+/// Why a result cannot be written as text.
+pub(super) fn text_error(error: ArrowError) -> anyhow::Error {
+    error_with(error, "this result cannot be written as text; --format arrow writes it as the server sent it")
+}
+
+fn arrow_error(error: ArrowError) -> anyhow::Error {
+    error_with(error, "this result cannot be written as Arrow IPC; try another --format")
 }
 
 /// Unwraps an I/O error, so that a closed pipe is not taken for another failure.
-pub(super) fn io_error(error: ArrowError) -> anyhow::Error {
+fn error_with(error: ArrowError, context: &'static str) -> anyhow::Error {
     match error {
         ArrowError::IoError(_, error) => error.into(),
-        other => {
-            anyhow::Error::new(other).context("this result cannot be written in this format; try another")
-        }
+        other => anyhow::Error::new(other).context(context),
     }
 }
 
@@ -91,6 +89,10 @@ pub(super) fn io_error(error: ArrowError) -> anyhow::Error {
 struct Csv<W>(W);
 
 fn names(out: &mut impl Write, schema: &SchemaRef) -> io::Result<()> {
+    // A statement that returns nothing is not an empty line.
+    if schema.fields().is_empty() {
+        return Ok(());
+    }
     for (place, field) in schema.fields().iter().enumerate() {
         separate(out, place)?;
         field_of(out, field.name())?;
@@ -100,13 +102,11 @@ fn names(out: &mut impl Write, schema: &SchemaRef) -> io::Result<()> {
 
 impl<W: Write> ResultWriter for Csv<W> {
     fn batch(&mut self, batch: &RecordBatch) -> anyhow::Result<()> {
-        let options = FormatOptions::default();
-        let formatters = formatters(batch, &options)?;
+        let columns = Values::of(batch)?;
         for row in 0..batch.num_rows() {
-            for (place, (formatter, column)) in formatters.iter().zip(batch.columns()).enumerate() {
+            for (place, column) in columns.iter().enumerate() {
                 separate(&mut self.0, place)?;
-                if column.is_valid(row) {
-                    let text = formatter.value(row).try_to_string().map_err(io_error)?;
+                if let Some(text) = column.text(row).map_err(text_error)? {
                     field_of(&mut self.0, &text)?;
                 }
             }
@@ -136,11 +136,11 @@ struct Arrow<W: Write>(StreamWriter<W>);
 
 impl<W: Write> ResultWriter for Arrow<W> {
     fn batch(&mut self, batch: &RecordBatch) -> anyhow::Result<()> {
-        self.0.write(batch).map_err(io_error)
+        self.0.write(batch).map_err(arrow_error)
     }
 
     fn end(&mut self) -> anyhow::Result<()> {
-        self.0.finish().map_err(io_error)
+        self.0.finish().map_err(arrow_error)
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use forebay_flight::ConnectOptions;
 
+use super::connection::in_terms_of_the_shell;
 use super::format::Format;
 use crate::access::{self, Access, Login, TlsFiles, UsageError, secret, variable};
 
@@ -88,14 +89,14 @@ impl Server {
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<ConnectOptions, UsageError> {
         let mut options =
-            ConnectOptions::new(url).map_err(UsageError::new)?.connect_timeout(self.connect_timeout);
+            ConnectOptions::new(url).map_err(usage_error)?.connect_timeout(self.connect_timeout);
         options = match self.access.login(&variable)? {
             Login::None => options,
             Login::Password(name, password) => options.basic(name, password),
             Login::Token(token) => options.bearer(token),
         };
         for (name, value) in self.headers()? {
-            options = options.header(&name, &value).map_err(UsageError::new)?;
+            options = options.header(&name, &value).map_err(usage_error)?;
         }
         let is_tls = options.endpoint().is_tls();
         let TlsFiles { roots, identity, server_name } = self.access.tls_files(is_tls, variable)?;
@@ -138,6 +139,10 @@ impl Server {
         }
         Ok(headers)
     }
+}
+
+fn usage_error(error: forebay_flight::Error) -> UsageError {
+    UsageError::new(in_terms_of_the_shell(&error.to_string()))
 }
 
 fn pair(text: &str) -> Option<(String, String)> {

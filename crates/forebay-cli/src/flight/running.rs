@@ -12,6 +12,7 @@ use super::format::Format;
 use super::out::Out;
 use super::progress::{Spinner, TICK};
 use super::statement::{Kind, Statement};
+use super::table::Layout;
 
 /// How many rows go to a terminal at a time.
 const TERMINAL_ROWS: usize = 500;
@@ -33,6 +34,12 @@ impl RunOptions {
             Some(timeout) => options.with_timeout(timeout),
             None => options,
         }
+    }
+
+    /// The plan of an EXPLAIN is a drawing, which must not be cut.
+    fn layout(&self, statement: &Statement) -> Layout {
+        let keeps_lines = statement.explains;
+        Layout { width: self.width.filter(|_| !keeps_lines), keeps_lines }
     }
 }
 
@@ -87,8 +94,8 @@ pub(crate) async fn run(
             let starting =
                 session.query_stream_with_options(text, spinner.with_progress(options.query_options()));
             let stream = spinner.wait_for(runtime, starting, || None).await?;
-            write(stream, options, runtime, spinner).await?;
-            Ok(Done::Rows)
+            let layout = options.layout(statement);
+            write(stream, layout, options, runtime, spinner).await
         }
     }
 }
@@ -96,12 +103,14 @@ pub(crate) async fn run(
 /// Writes a result as it arrives. It holds one batch, and the sample of a table.
 async fn write(
     mut stream: QueryStream<'_>,
+    layout: Layout,
     options: &RunOptions,
     runtime: &dyn Runtime,
     spinner: &mut Spinner,
-) -> Result<(), RunError> {
+) -> Result<Done, RunError> {
     let mut out = options.out.clone();
-    let mut writer = options.format.begin(out.clone(), stream.schema(), options.width)?;
+    let has_columns = !stream.schema().fields().is_empty();
+    let mut writer = options.format.begin(out.clone(), stream.schema(), layout)?;
     let is_spinning = !out.is_terminal();
     loop {
         match rt::within(runtime, TICK, stream.next_batch()).await {
@@ -137,13 +146,14 @@ async fn write(
     spinner.clear();
     writer.end()?;
     out.flush().map_err(anyhow::Error::from)?;
-    Ok(())
+    Ok(if has_columns || spinner.rows > 0 { Done::Rows } else { Done::Changed(None) })
 }
 
 /// Writes a result that is complete.
 pub(crate) fn show(options: &RunOptions, schema: &SchemaRef, batches: &[RecordBatch]) -> anyhow::Result<()> {
     let mut out = options.out.clone();
-    let mut writer = options.format.begin(out.clone(), schema, options.width)?;
+    let layout = Layout { width: options.width, keeps_lines: false };
+    let mut writer = options.format.begin(out.clone(), schema, layout)?;
     batches.iter().try_for_each(|batch| writer.batch(batch))?;
     writer.end()?;
     Ok(out.flush()?)

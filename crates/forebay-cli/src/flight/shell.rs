@@ -10,7 +10,7 @@ use std::time::Duration;
 use forebay::rt::TokioRuntime;
 
 use super::command::Command;
-use super::connection::Connection;
+use super::connection::{Closing, Connection};
 use super::format::Format;
 use super::interrupts::{INTERRUPTED, Interrupts};
 use super::options::Options;
@@ -70,6 +70,8 @@ pub(crate) struct Shell {
     transaction: Transaction,
     /// The last statement was cancelled.
     was_cancelled: bool,
+    /// The last statement was interrupted, and the server may not have stopped it.
+    may_still_run: bool,
     /// The names for completion may have changed.
     names_are_old: bool,
 }
@@ -103,6 +105,7 @@ impl Shell {
             has_written_arrow: false,
             transaction: Transaction::None,
             was_cancelled: false,
+            may_still_run: false,
             names_are_old: true,
         })
     }
@@ -200,8 +203,7 @@ impl Shell {
                 return if outcome == Outcome::Quit { Outcome::Done } else { outcome };
             }
             Command::Connect => {
-                self.connection.leave();
-                self.leave_transaction();
+                self.end_session();
                 return match self.connect() {
                     Ok(()) => {
                         self.note("This is a new session.");
@@ -217,10 +219,19 @@ impl Shell {
 
     /// Ends the session.
     pub(crate) fn close(&mut self, outcome: Outcome) {
+        // Who reads only the first rows does not want to know more.
+        if self.end_session() && outcome != Outcome::ReaderGone {
+            say("warning: the server has not said that it stopped the statement: it may still run it");
+        }
+    }
+
+    /// Returns whether the server may still run a statement.
+    fn end_session(&mut self) -> bool {
+        let has_transaction = self.transaction != Transaction::None;
         self.leave_transaction();
-        let was_interrupted = self.was_cancelled || !matches!(outcome, Outcome::Done | Outcome::Quit);
+        let state = Closing { may_still_run: std::mem::take(&mut self.may_still_run), has_transaction };
         let runtime = Arc::clone(&self.runtime);
-        self.tokio.block_on(self.connection.close(&*runtime, was_interrupted));
+        self.tokio.block_on(self.connection.close(&*runtime, state))
     }
 }
 

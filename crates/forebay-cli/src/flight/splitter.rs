@@ -118,6 +118,7 @@ impl Splitter {
                 return None;
             }
             TokenKind::Word => self.words.take(token.text(&self.text[self.from..])),
+            TokenKind::Other => self.words.sign(token.text(&self.text[self.from..])),
             TokenKind::Open => self.words.open(),
             TokenKind::Close => self.words.close(),
             _ => {}

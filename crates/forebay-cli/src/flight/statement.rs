@@ -14,9 +14,15 @@ pub(crate) struct Statement {
     /// Whether it may create, rename or remove a table.
     pub(crate) changes_names: bool,
     pub(crate) effect: Effect,
+    /// Whether its result is a query plan.
+    pub(crate) explains: bool,
+    /// Whether it may return rows, although it is sent as an update.
+    pub(crate) may_return_rows: bool,
 }
 
 /// Flight SQL has one call for statements that return rows and another for the rest. The caller must choose.
+/// In doubt it is an update: some servers find out the columns of a query by running it, and then run it
+/// again for its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// It returns rows.
@@ -25,41 +31,74 @@ pub(crate) enum Kind {
     Update,
 }
 
-/// First words of statements that return no rows, unless they have a RETURNING. All others may.
-const UPDATES: &[&str] = &[
-    "abort",
-    "alter",
-    "analyze",
-    "attach",
-    "begin",
-    "checkpoint",
-    "comment",
-    "commit",
-    "create",
-    "delete",
-    "detach",
-    "drop",
-    "end",
-    "grant",
-    "insert",
-    "install",
-    "load",
-    "merge",
-    "refresh",
-    "reindex",
-    "release",
-    "replace",
-    "reset",
-    "revoke",
-    "rollback",
-    "savepoint",
-    "set",
-    "start",
-    "truncate",
-    "update",
-    "upsert",
-    "use",
-    "vacuum",
+/// First words of statements that return rows, and change nothing. WITH is among them only within
+/// parentheses, where it is the first word of a query.
+const QUERIES: &[&str] = &[
+    "desc",
+    "describe",
+    "explain",
+    "from",
+    "pivot",
+    "select",
+    "show",
+    "summarize",
+    "table",
+    "unpivot",
+    "values",
+    "with",
+];
+
+/// First words of statements that return rows on some servers, and change something on others.
+const MAY_RETURN_ROWS: &[&str] = &["call", "exec", "execute", "fetch"];
+
+/// Pragmas that return rows, with or without an argument.
+const READING_PRAGMAS: &[&str] = &[
+    "collation_list",
+    "collations",
+    "compile_options",
+    "database_list",
+    "database_size",
+    "foreign_key_check",
+    "foreign_key_list",
+    "freelist_count",
+    "function_list",
+    "functions",
+    "index_info",
+    "index_list",
+    "index_xinfo",
+    "integrity_check",
+    "metadata_info",
+    "module_list",
+    "page_count",
+    "platform",
+    "pragma_list",
+    "quick_check",
+    "show",
+    "show_databases",
+    "show_tables",
+    "show_tables_expanded",
+    "storage_info",
+    "table_info",
+    "table_list",
+    "table_xinfo",
+    "user_agent",
+    "version",
+];
+
+/// Pragmas that return a setting, unless they are given one.
+const SETTINGS: &[&str] = &[
+    "application_id",
+    "auto_vacuum",
+    "busy_timeout",
+    "cache_size",
+    "encoding",
+    "foreign_keys",
+    "journal_mode",
+    "locking_mode",
+    "page_size",
+    "query_only",
+    "synchronous",
+    "user_version",
 ];
 
 /// What may follow the queries of a WITH.
@@ -90,15 +129,26 @@ pub(super) struct Words {
     is_of_transaction: bool,
     /// There is a TO, as of a savepoint.
     has_to: bool,
+    /// There is an INTO, as of `SELECT ... INTO t`.
+    has_into: bool,
+    /// The last word before an argument, which is the name of a pragma.
+    name: Option<String>,
+    has_argument: bool,
 }
 
 impl Words {
     pub(super) fn open(&mut self) {
         self.depth += 1;
+        self.has_argument |= self.verb.is_some();
     }
 
     pub(super) fn close(&mut self) {
         self.depth = self.depth.saturating_sub(1);
+    }
+
+    /// Takes the next character that is not part of a word.
+    pub(super) fn sign(&mut self, text: &str) {
+        self.has_argument |= text == "=";
     }
 
     /// Takes the next word that is neither quoted nor in a comment.
@@ -107,10 +157,18 @@ impl Words {
         self.follow_blocks(&word);
         self.count += 1;
         if self.depth > 0 {
+            // A query in parentheses.
+            if self.count == 1 {
+                self.verb = Some(word);
+            }
             return;
         }
         self.returns |= word == "returning";
         self.has_to |= word == "to";
+        self.has_into |= word == "into";
+        if !self.has_argument {
+            self.name = Some(word.clone());
+        }
         self.is_of_transaction |= self.count == 2 && word == "transaction";
         match &self.verb {
             None if self.count == 1 && word == "with" => self.is_with = true,
@@ -145,9 +203,30 @@ impl Words {
 
     pub(super) fn statement(&self, text: String, line: usize) -> Statement {
         let verb = self.verb.as_deref().unwrap_or_default();
-        let kind = if UPDATES.contains(&verb) && !self.returns { Kind::Update } else { Kind::Query };
         let (changes_rows, changes_names) = (CHANGING.contains(&verb), NAMING.contains(&verb));
-        Statement { text, line, kind, changes_rows, changes_names, effect: self.effect(verb) }
+        Statement {
+            text,
+            line,
+            kind: if self.is_query(verb) { Kind::Query } else { Kind::Update },
+            changes_rows,
+            changes_names,
+            effect: self.effect(verb),
+            explains: verb == "explain",
+            may_return_rows: MAY_RETURN_ROWS.contains(&verb),
+        }
+    }
+
+    fn is_query(&self, verb: &str) -> bool {
+        match verb {
+            "pragma" => {
+                let name = self.name.as_deref().unwrap_or_default();
+                READING_PRAGMAS.contains(&name) || SETTINGS.contains(&name) && !self.has_argument
+            }
+            // The statement that is explained may have an INTO.
+            "explain" => true,
+            _ if CHANGING.contains(&verb) => self.returns,
+            _ => QUERIES.contains(&verb) && !self.has_into,
+        }
     }
 
     fn effect(&self, verb: &str) -> Effect {
@@ -155,7 +234,8 @@ impl Words {
             "begin" => Effect::Begin,
             "start" if self.is_of_transaction => Effect::Begin,
             "commit" | "end" => Effect::Commit,
-            "abort" | "rollback" if !self.has_to => Effect::Rollback,
+            "rollback" if self.has_to => Effect::RollbackToSavepoint,
+            "abort" | "rollback" => Effect::Rollback,
             _ => Effect::None,
         }
     }
@@ -176,21 +256,34 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_asked_for_where_there_may_be_some() {
+    fn only_what_certainly_returns_rows_is_a_query() {
         for query in [
             "SELECT 1",
             "-- insert\nSELECT 1",
             "/* drop */ select 'insert'",
             "(SELECT 1)",
+            "(SELECT 1) UNION (SELECT 2)",
+            "((WITH a AS (SELECT 1) SELECT * FROM a))",
             "VALUES (1)",
+            "TABLE t",
             "FROM t",
+            "FROM t SELECT a",
+            "SHOW TABLES",
+            "DESCRIBE t",
+            "SUMMARIZE t",
+            "PIVOT t ON a USING sum(b)",
             "PRAGMA table_info(t)",
+            "PRAGMA main.table_info('t')",
+            "PRAGMA show_tables",
+            "PRAGMA foreign_keys",
             "EXPLAIN INSERT INTO t VALUES (1)",
             "WITH a AS (SELECT 1) SELECT * FROM a",
+            "WITH a AS (SELECT 1) FROM a",
             "WITH a AS (INSERT INTO t VALUES (1) RETURNING a) SELECT * FROM a",
             "WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a RETURNING b",
             "INSERT INTO t VALUES (1) RETURNING a",
-            "something unheard of",
+            "INSERT INTO t BY NAME SELECT 1 AS a RETURNING a",
+            "DELETE FROM t RETURNING *",
         ] {
             assert_eq!(statement(query).kind, Kind::Query, "{query}");
         }
@@ -198,14 +291,40 @@ mod tests {
             "insert into t values (1)",
             "INSERT INTO t SELECT x FROM (SELECT 1 AS returning)",
             "INSERT INTO t VALUES ('RETURNING')",
+            "INSERT INTO t BY NAME SELECT 1 AS a",
+            "INSERT OR REPLACE INTO t SELECT 1",
             "WITH a AS (SELECT 1) DELETE FROM t",
             "WITH RECURSIVE a (n) AS (SELECT 1) INSERT INTO t SELECT n FROM a",
+            "COPY t FROM 'a.csv'",
+            "COPY (SELECT 1) TO 'a.csv'",
             "CREATE TABLE t AS SELECT 1",
-            "BEGIN",
+            "CREATE OR REPLACE TABLE t AS FROM u",
+            "SELECT 1 AS a INTO t",
+            "ATTACH 'a.db' AS a",
+            "DETACH a",
+            "USE a",
             "set x = 1",
+            "RESET x",
+            "INSTALL httpfs",
+            "LOAD httpfs",
+            "EXPORT DATABASE 'a'",
+            "IMPORT DATABASE 'a'",
+            "CHECKPOINT",
+            "PRAGMA foreign_keys = ON",
+            "PRAGMA user_version(3)",
+            "PRAGMA enable_profiling",
+            "PRAGMA threads = 4",
+            "MERGE INTO t USING u ON t.a = u.a WHEN MATCHED THEN DELETE",
+            "CALL ducklake_expire_snapshots('a')",
+            "PREPARE a AS SELECT 1",
+            "EXECUTE a",
+            "BEGIN",
+            "something unheard of",
         ] {
             assert_eq!(statement(update).kind, Kind::Update, "{update}");
         }
+        assert!(statement("CALL f()").may_return_rows && !statement("USE a").may_return_rows);
+        assert!(statement("explain SELECT 1").explains && !statement("SELECT 'explain'").explains);
     }
 
     #[test]
@@ -227,8 +346,8 @@ mod tests {
             ("-- all of it\nEND TRANSACTION", Effect::Commit),
             ("ROLLBACK", Effect::Rollback),
             ("ABORT", Effect::Rollback),
-            ("ROLLBACK TO SAVEPOINT a", Effect::None),
-            ("rollback transaction to a", Effect::None),
+            ("ROLLBACK TO SAVEPOINT a", Effect::RollbackToSavepoint),
+            ("rollback transaction to a", Effect::RollbackToSavepoint),
             ("SELECT 'BEGIN'", Effect::None),
             ("CREATE TRIGGER a AFTER INSERT ON t BEGIN DELETE FROM u; END", Effect::None),
         ] {

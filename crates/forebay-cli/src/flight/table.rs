@@ -3,28 +3,37 @@
 use std::io::{self, Write};
 
 use arrow_array::RecordBatch;
-use arrow_cast::display::FormatOptions;
 use arrow_schema::SchemaRef;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use super::format::{ResultWriter, formatters};
+use super::format::{ResultWriter, text_error};
+use super::values::Values;
 use crate::output::wrap;
 
 /// How many rows decide the widths of the columns.
 const SAMPLE: usize = 1_000;
-/// No column is narrower than this: instead, the table leaves some out.
+/// No column of text is narrower than this: instead, the table leaves some out.
 const NARROWEST: usize = 6;
 /// Marks text that is cut off.
 const MARK: &str = "…";
 
-/// A table that fits the terminal. It cuts wide columns with a mark. If that is not enough, it leaves out the
-/// last columns and says so. Without a terminal nothing is cut.
+/// How a table is drawn.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Layout {
+    /// The terminal's width, if there is one.
+    pub(crate) width: Option<usize>,
+    /// Whether a value of several lines is written in several lines, as a query plan must be.
+    pub(crate) keeps_lines: bool,
+}
+
+/// A table that fits the terminal. It cuts wide columns of text with a mark. If that is not enough, it leaves
+/// out the last columns and says so. Without a terminal nothing is cut. A number is never cut, since its first
+/// digits would look like another number.
 pub(crate) struct Table<W> {
     out: W,
     columns: Vec<Column>,
-    /// The terminal's width.
-    width: Option<usize>,
+    layout: Layout,
     /// The first rows, until the widths are decided.
     sample: Option<Vec<Vec<String>>>,
     /// How many columns are shown.
@@ -36,16 +45,26 @@ struct Column {
     name: String,
     is_number: bool,
     width: usize,
+    /// The width of the widest value.
+    content: usize,
+}
+
+impl Column {
+    /// As wide as `cap`, or wider if it must be.
+    fn narrowed(&self, cap: usize) -> usize {
+        let least = if self.is_number { self.content } else { 0 };
+        self.width.min(cap.max(least))
+    }
 }
 
 impl<W: Write> Table<W> {
-    pub(crate) fn new(out: W, schema: &SchemaRef, width: Option<usize>) -> Self {
+    pub(crate) fn new(out: W, schema: &SchemaRef, layout: Layout) -> Self {
         let columns = schema.fields().iter().map(|field| {
             let name = printable(field.name());
-            Column { is_number: field.data_type().is_numeric(), width: name.width().max(1), name }
+            Column { is_number: field.data_type().is_numeric(), width: name.width().max(1), content: 0, name }
         });
         let columns: Vec<Column> = columns.collect();
-        Self { out, shown: columns.len(), columns, width, sample: Some(Vec::new()), rows: 0 }
+        Self { out, shown: columns.len(), columns, layout, sample: Some(Vec::new()), rows: 0 }
     }
 
     /// Decides the widths by the sample, and writes it.
@@ -53,10 +72,11 @@ impl<W: Write> Table<W> {
         let Some(sample) = self.sample.take() else { return Ok(()) };
         for row in &sample {
             for (column, cell) in self.columns.iter_mut().zip(row) {
-                column.width = column.width.max(cell.width());
+                column.content = column.content.max(cell_width(cell));
+                column.width = column.width.max(column.content);
             }
         }
-        if let Some(width) = self.width {
+        if let Some(width) = self.layout.width {
             self.fit(width);
         }
         if self.shown == 0 {
@@ -71,30 +91,42 @@ impl<W: Write> Table<W> {
 
     /// Makes the widest columns narrower until all fit, or leaves out the last ones.
     fn fit(&mut self, width: usize) {
-        // Each column has a border and two blanks; there is one more border. A mark for omitted columns takes
-        // 4.
-        let frame = |columns: usize| columns * 3 + 1;
-        let narrow = |column: &Column, cap: usize| column.width.min(cap);
         let least =
-            |columns: &[Column]| columns.iter().map(|column| narrow(column, NARROWEST)).sum::<usize>();
-        let fits = |shown: usize, extra: usize| frame(shown) + extra + least(&self.columns[..shown]) <= width;
+            |columns: &[Column]| columns.iter().map(|column| column.narrowed(NARROWEST)).sum::<usize>();
         let all = self.columns.len();
-        let (shown, extra) =
-            match (1..=all).rev().find(|shown| fits(*shown, if *shown < all { 4 } else { 0 })) {
-                Some(shown) => (shown, if shown < all { 4 } else { 0 }),
-                None => (all.min(1), if all > 1 { 4 } else { 0 }),
-            };
-        let room = width.saturating_sub(frame(shown) + extra);
-        let columns = &mut self.columns[..shown];
+        let fits = |shown: &usize| frame(*shown, all) + least(&self.columns[..*shown]) <= width;
+        self.shown = (1..=all).rev().find(fits).unwrap_or(all.min(1));
+        self.narrow(width);
+    }
+
+    /// Makes the widest of the shown columns narrower until they fit.
+    fn narrow(&mut self, width: usize) {
+        let room = width.saturating_sub(frame(self.shown, self.columns.len()));
+        let columns = &mut self.columns[..self.shown];
         let widest = columns.iter().map(|column| column.width).max().unwrap_or(0);
         let cap = (1..=widest)
             .rev()
-            .find(|cap| columns.iter().map(|column| narrow(column, *cap)).sum::<usize>() <= room)
+            .find(|cap| columns.iter().map(|column| column.narrowed(*cap)).sum::<usize>() <= room)
             .unwrap_or(NARROWEST);
         for column in columns {
-            column.width = narrow(column, cap);
+            column.width = column.narrowed(cap);
         }
-        self.shown = shown;
+    }
+
+    /// Makes room for numbers that are wider than those of the sample. The new widths begin below a line.
+    fn widen(&mut self, cells: &[String]) -> io::Result<()> {
+        let Some(width) = self.layout.width else { return Ok(()) };
+        let mut is_wider = false;
+        for (column, cell) in self.columns[..self.shown].iter_mut().zip(cells) {
+            if column.is_number && cell.width() > column.width {
+                (column.width, column.content, is_wider) = (cell.width(), cell.width(), true);
+            }
+        }
+        if is_wider {
+            self.narrow(width);
+            self.line("├", "┼", "┤")?;
+        }
+        Ok(())
     }
 
     fn line(&mut self, left: &str, between: &str, right: &str) -> io::Result<()> {
@@ -109,13 +141,18 @@ impl<W: Write> Table<W> {
     }
 
     fn row(&mut self, cells: &[String]) -> io::Result<()> {
-        let cuts = self.width.is_some();
+        let height = cells[..self.shown].iter().map(|cell| cell.split('\n').count()).max().unwrap_or(0);
+        (0..height).try_for_each(|line| self.line_of_row(cells, line))
+    }
+
+    fn line_of_row(&mut self, cells: &[String], line: usize) -> io::Result<()> {
         for (column, cell) in self.columns[..self.shown].iter().zip(cells) {
-            let cell = if cuts { cut(cell, column.width) } else { cell.clone() };
-            let blanks = " ".repeat(column.width.saturating_sub(cell.width()));
+            let text = cell.split('\n').nth(line).unwrap_or_default();
+            let text = if self.layout.width.is_some() { cut(text, column.width) } else { text.to_owned() };
+            let blanks = " ".repeat(column.width.saturating_sub(text.width()));
             match column.is_number {
-                true => write!(self.out, "│ {blanks}{cell} ")?,
-                false => write!(self.out, "│ {cell}{blanks} ")?,
+                true => write!(self.out, "│ {blanks}{text} ")?,
+                false => write!(self.out, "│ {text}{blanks} ")?,
             }
         }
         if self.shown < self.columns.len() {
@@ -123,15 +160,36 @@ impl<W: Write> Table<W> {
         }
         writeln!(self.out, "│")
     }
+
+    /// A value as it is written.
+    fn cell(&self, text: &str) -> String {
+        if !self.layout.keeps_lines {
+            return printable(text);
+        }
+        let lines: Vec<String> = text.trim_end().lines().map(printable).collect();
+        lines.join("\n")
+    }
+}
+
+/// How much of the terminal's width the borders take: each column has one and two blanks, and there is one
+/// more. A mark for omitted columns takes 4.
+fn frame(shown: usize, all: usize) -> usize {
+    shown * 3 + 1 + if shown < all { 4 } else { 0 }
+}
+
+fn cell_width(cell: &str) -> usize {
+    cell.split('\n').map(UnicodeWidthStr::width).max().unwrap_or(0)
 }
 
 impl<W: Write> ResultWriter for Table<W> {
     fn batch(&mut self, batch: &RecordBatch) -> anyhow::Result<()> {
-        let options = FormatOptions::default().with_null("NULL").with_display_error(true);
-        let formatters = formatters(batch, &options)?;
+        let columns = Values::of(batch)?;
         for row in 0..batch.num_rows() {
-            let cells =
-                formatters.iter().map(|formatter| printable(&formatter.value(row).to_string())).collect();
+            let cells = columns.iter().map(|column| {
+                let text = column.text(row)?;
+                Ok(text.map_or_else(|| "NULL".to_owned(), |text| self.cell(&text)))
+            });
+            let cells = cells.collect::<Result<Vec<_>, _>>().map_err(text_error)?;
             self.rows += 1;
             match &mut self.sample {
                 Some(sample) => {
@@ -140,7 +198,10 @@ impl<W: Write> ResultWriter for Table<W> {
                         self.decide_widths()?;
                     }
                 }
-                None => self.row(&cells)?,
+                None => {
+                    self.widen(&cells)?;
+                    self.row(&cells)?;
+                }
             }
         }
         Ok(())
@@ -156,6 +217,10 @@ impl<W: Write> ResultWriter for Table<W> {
 
     fn end(&mut self) -> anyhow::Result<()> {
         self.decide_widths()?;
+        // A statement that returns nothing has no rows to count.
+        if self.columns.is_empty() && self.rows == 0 {
+            return Ok(());
+        }
         if self.shown > 0 {
             self.line("└", "┴", "┘")?;
         }
@@ -169,7 +234,7 @@ impl<W: Write> ResultWriter for Table<W> {
             ),
         };
         let foot = format!("({} row{plural}{omitted})", self.rows);
-        writeln!(self.out, "{}", wrap(&foot, self.width.unwrap_or(usize::MAX)))?;
+        writeln!(self.out, "{}", wrap(&foot, self.layout.width.unwrap_or(usize::MAX)))?;
         Ok(())
     }
 }
@@ -218,7 +283,7 @@ mod tests {
     fn drawn(columns: Vec<(String, ArrayRef)>, width: Option<usize>) -> String {
         let batch = RecordBatch::try_from_iter(columns).unwrap();
         let mut out = Vec::new();
-        let mut table = Table::new(&mut out, &batch.schema(), width);
+        let mut table = Table::new(&mut out, &batch.schema(), Layout { width, keeps_lines: false });
         table.batch(&batch).unwrap();
         table.end().unwrap();
         String::from_utf8(out).unwrap()
@@ -270,7 +335,7 @@ terminal wider, or use another
             [(Some(80), "│ longer than the sam… │"), (None, "│ longer than the sample was │")]
         {
             let mut out = Vec::new();
-            let mut table = Table::new(&mut out, &schema, width);
+            let mut table = Table::new(&mut out, &schema, Layout { width, keeps_lines: false });
             table.batch(&rows("twenty characters it", SAMPLE)).unwrap();
             table.batch(&rows("longer than the sample was", 1)).unwrap();
             table.end().unwrap();
@@ -280,10 +345,84 @@ terminal wider, or use another
     }
 
     #[test]
+    fn numbers_are_never_cut() {
+        let numbers = |from: i64, to: i64| {
+            let column: ArrayRef = Arc::new(Int64Array::from_iter_values(from..=to));
+            let texts: ArrayRef = Arc::new(StringArray::from(vec!["some text"; column.len()]));
+            RecordBatch::try_from_iter(vec![("n", column), ("text", texts)]).unwrap()
+        };
+        for (width, last) in [
+            // There is room for both.
+            (Some(80), "├───────┼───────────┤\n│ 10000 │ some text │\n└───────┴───────────┘\n"),
+            // The text gives way.
+            (Some(18), "├───────┼────────┤\n│ 10000 │ some … │\n└───────┴────────┘\n"),
+            (None, "│ 9999 │ some text │\n│ 10000 │ some text │\n└──────┴───────────┘\n"),
+        ] {
+            let mut out = Vec::new();
+            let mut table =
+                Table::new(&mut out, &numbers(0, 0).schema(), Layout { width, keeps_lines: false });
+            for (from, to) in [(8_000, 9_999), (10_000, 10_000)] {
+                table.batch(&numbers(from, to)).unwrap();
+            }
+            table.end().unwrap();
+            let text = String::from_utf8(out).unwrap();
+            let end = text.trim_end_matches("(2001 rows)\n");
+            assert!(end.ends_with(last), "{}", &end[end.len() - 200..]);
+            assert!(width.is_none_or(|width| text.lines().all(|line| line.width() <= width)), "{width:?}");
+        }
+        let columns = vec![
+            ("a number".to_owned(), Arc::new(Int64Array::from(vec![1_234_567_890_123])) as ArrayRef),
+            strings("long", &["abcdefghijklmnopqrstuvwxyz"]),
+        ];
+        let table = drawn(columns, Some(30));
+        assert!(table.contains("│ 1234567890123 │ abcdefghi… │"), "{table}");
+    }
+
+    #[test]
+    fn a_plan_keeps_its_lines_and_is_not_cut() {
+        let plan = "┌──────────┐\n│   SCAN   │\n└──────────┘\n";
+        let batch =
+            RecordBatch::try_from_iter(vec![strings("key", &["physical_plan"]), strings("value", &[plan])])
+                .unwrap();
+        let mut out = Vec::new();
+        let mut table = Table::new(&mut out, &batch.schema(), Layout { width: None, keeps_lines: true });
+        table.batch(&batch).unwrap();
+        table.end().unwrap();
+        let expected = "\
+┌───────────────┬──────────────┐
+│ key           │ value        │
+├───────────────┼──────────────┤
+│ physical_plan │ ┌──────────┐ │
+│               │ │   SCAN   │ │
+│               │ └──────────┘ │
+└───────────────┴──────────────┘
+(1 row)
+";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_result_without_columns_has_no_rows_to_count() {
+        assert_eq!(drawn_empty(0), "");
+        assert_eq!(drawn_empty(2), "(2 rows)\n");
+    }
+
+    fn drawn_empty(rows: usize) -> String {
+        let schema = Arc::new(arrow_schema::Schema::empty());
+        let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&schema), Vec::new(), &options).unwrap();
+        let mut out = Vec::new();
+        let mut table = Table::new(&mut out, &schema, Layout::default());
+        table.batch(&batch).unwrap();
+        table.end().unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
     fn a_pause_shows_the_sample() {
         let batch = RecordBatch::try_from_iter(vec![strings("a", &["first"])]).unwrap();
         let mut out = Vec::new();
-        let mut table = Table::new(&mut out, &batch.schema(), Some(40));
+        let mut table = Table::new(&mut out, &batch.schema(), Layout { width: Some(40), keeps_lines: false });
         table.pause().unwrap();
         table.batch(&batch).unwrap();
         table.pause().unwrap();

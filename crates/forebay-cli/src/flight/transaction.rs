@@ -8,6 +8,7 @@ pub(crate) enum Effect {
     Begin,
     Commit,
     Rollback,
+    RollbackToSavepoint,
 }
 
 /// Whether a transaction is open.
@@ -16,6 +17,8 @@ pub(crate) enum Transaction {
     #[default]
     None,
     Open,
+    /// A statement of it has failed. Some servers then undo the whole transaction, and some go on with it.
+    Failed,
     /// A statement was interrupted. Some servers then undo the whole transaction.
     Doubtful,
 }
@@ -25,6 +28,9 @@ impl Transaction {
     pub(crate) fn after(self, effect: Effect) -> Self {
         match effect {
             Effect::None => self,
+            // It undoes the failed statement, too.
+            Effect::RollbackToSavepoint if self == Self::Failed => Self::Open,
+            Effect::RollbackToSavepoint => self,
             Effect::Begin => Self::Open,
             Effect::Commit | Effect::Rollback => Self::None,
         }
@@ -32,7 +38,11 @@ impl Transaction {
 
     /// After a statement that the server refused. A refused ROLLBACK had nothing to undo.
     pub(crate) fn after_failed(self, effect: Effect) -> Self {
-        if effect == Effect::Rollback { Self::None } else { self }
+        match (self, effect) {
+            (_, Effect::Rollback) => Self::None,
+            (Self::Open, _) => Self::Failed,
+            _ => self,
+        }
     }
 
     /// After a statement that was interrupted, whether or not it was complete.
@@ -45,6 +55,7 @@ impl Transaction {
         match self {
             Self::None => "sql> ",
             Self::Open => "sql*> ",
+            Self::Failed => "sql!> ",
             Self::Doubtful => "sql?> ",
         }
     }
@@ -57,10 +68,24 @@ mod tests {
     #[test]
     fn a_transaction_is_open_from_its_beginning_to_its_end() {
         let open = Transaction::None.after(Effect::Begin);
-        assert_eq!((open, open.after(Effect::None), open.after_failed(Effect::None)), (open, open, open));
+        assert_eq!((open, open.after(Effect::None)), (Transaction::Open, Transaction::Open));
         assert_eq!(open.after(Effect::Commit), Transaction::None);
         assert_eq!(open.after(Effect::Rollback), Transaction::None);
-        assert_eq!(open.after_failed(Effect::Commit), open);
+        assert_eq!(Transaction::None.after_failed(Effect::Begin), Transaction::None);
+    }
+
+    #[test]
+    fn a_failed_statement_is_remembered_until_the_transaction_ends() {
+        let failed = Transaction::Open.after_failed(Effect::None);
+        assert_eq!((failed, Transaction::Open.after_failed(Effect::Commit)), (Transaction::Failed, failed));
+        assert_eq!((failed.after(Effect::None), failed.after_failed(Effect::None)), (failed, failed));
+        assert_eq!(failed.after(Effect::RollbackToSavepoint), Transaction::Open);
+        assert_eq!(failed.after_failed(Effect::RollbackToSavepoint), failed);
+        for end in [Effect::Commit, Effect::Rollback] {
+            assert_eq!(failed.after(end), Transaction::None);
+        }
+        assert_eq!(failed.after_failed(Effect::Rollback), Transaction::None);
+        assert_eq!(Transaction::None.after_failed(Effect::None), Transaction::None);
     }
 
     #[test]

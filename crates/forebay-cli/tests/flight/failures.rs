@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use flight_local::{Auth, Config, Tls};
 
-use crate::server::{Server, command, text};
+use crate::server::{Server, command, text, until};
 
 /// Runs it, and gives its exit status and what it says.
 fn said(server: &Server, arguments: &[&str]) -> (Option<i32>, String) {
@@ -94,10 +94,15 @@ fn a_refused_login_has_a_hint() {
     let (status, problem) = said(&server, &["-c", "SELECT 1"]);
     assert_eq!(status, Some(1));
     assert!(problem.contains("hint: log in with --user"), "{problem}");
+    assert!(
+        problem.contains("give --user and --password-file") && !problem.contains("ConnectOptions"),
+        "{problem}"
+    );
     let wrong = server.file("wrong", "guess");
     let (status, problem) = said(&server, &["-c", "SELECT 1", "--user", "ann", "--password-file", &wrong]);
     assert_eq!(status, Some(1));
     assert!(problem.contains("UNAUTHENTICATED") && !problem.contains("guess"), "{problem}");
+    assert!(!problem.contains("ConnectOptions"), "{problem}");
     let right = server.file("right", "hush\n");
     let select = ["-c", "SELECT 1 AS n", "--format", "csv"];
     let arguments = [&select[..], &["--user", "ann", "--password-file", &right]].concat();
@@ -130,7 +135,7 @@ fn a_token_and_tls_with_certificates_of_both_sides() {
         let (status, problem) = said(&server, arguments);
         assert_eq!(status, Some(1), "{what}: {problem}");
         assert!(problem.contains(remedy), "{what}: {problem}");
-        assert!(!problem.contains("hush"), "{problem}");
+        assert!(!problem.contains("hush") && !problem.contains("ConnectOptions"), "{problem}");
     }
 }
 
@@ -140,8 +145,43 @@ fn a_timeout_stops_the_statement_on_the_server() {
     let (status, problem) = said(&server, &["-c", "SELECT sleep_ms(60000)", "--timeout", "200ms"]);
     assert_eq!(status, Some(1));
     assert!(problem.contains("no result within 200ms") && problem.contains("hint: --timeout"), "{problem}");
-    let after = server.counters();
-    assert_eq!((after.statements_running, after.statements_interrupted), (0, 1));
+    until("it has stopped", || server.counters().statements_running == 0);
+    assert_eq!(server.counters().statements_interrupted, 1);
+}
+
+#[test]
+fn a_server_that_cannot_stop_a_statement_does_not_hold_the_shell() {
+    let server = Server::start("no-stop", Config::like_swanlake());
+    // It ends while the statement goes on.
+    let (status, problem) = said(&server, &["-c", "SELECT sleep_ms(600000)", "--timeout", "200ms"]);
+    assert_eq!((status, server.counters().statements_running), (Some(1), 1));
+    assert!(problem.contains("no result within 200ms"), "{problem}");
+    assert!(problem.contains("warning: the server has not said that it stopped the statement"), "{problem}");
+}
+
+#[test]
+fn a_server_out_of_sessions_has_a_hint() {
+    let server = Server::start("sessions", Config { session_limit: 2, ..Config::like_swanlake() });
+    for _ in 0..2 {
+        server.prints(&["-c", "SELECT 1"]);
+    }
+    let (status, problem) = said(&server, &["-c", "SELECT 1"]);
+    assert_eq!(status, Some(1));
+    assert!(problem.contains("RESOURCE_EXHAUSTED") && problem.contains("keeps it for a while"), "{problem}");
+    assert!(problem.contains("several -c, --file, stdin"), "{problem}");
+}
+
+#[test]
+fn a_script_that_fails_in_a_transaction_rolls_it_back() {
+    let server = Server::start("rolled-back", Config { log_statements: true, ..Config::like_swanlake() });
+    server.prints(&["-c", "CREATE TABLE t (n INTEGER)"]);
+    let (status, problem) = said(
+        &server,
+        &["--format", "csv", "-c", "BEGIN; INSERT INTO t VALUES (1); INSERT INTO missing VALUES (1)"],
+    );
+    assert_eq!(status, Some(1));
+    assert!(problem.contains("warning: a statement of the transaction failed"), "{problem}");
+    assert_eq!(server.local.statements().last().map(String::as_str), Some("ROLLBACK"));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_ipc::reader::StreamReader;
 
-use crate::server::{Server, text};
+use crate::server::{Server, text, until};
 
 const ROWS: &str = "SELECT 1 AS n, 'a' AS t UNION ALL SELECT 2, NULL UNION ALL SELECT 3, 'x,\"y\"'";
 
@@ -129,6 +129,30 @@ fn an_open_transaction_at_the_end_is_a_warning() {
 }
 
 #[test]
+fn a_plan_keeps_its_lines() {
+    let server = Server::plain("plan");
+    let select = "SELECT 'one\ntwo' AS x";
+    assert!(server.prints(&["-c", select]).contains("│ one␊two │"));
+    // The plan has the string.
+    let plan = server.prints(&["-c", &format!("EXPLAIN {select}")]);
+    assert!(plan.contains("opcode") && !plan.contains('␊'), "{plan}");
+    let line = |word: &str| plan.lines().position(|line| line.contains(word));
+    assert!(line("one").is_some_and(|one| line("two") == Some(one + 1)), "{plan}");
+}
+
+#[test]
+fn writes_are_sent_as_updates_and_run_once() {
+    let server = Server::plain("updates");
+    let script =
+        "CREATE TABLE t AS SELECT 1 AS n; ATTACH ':memory:' AS other; DETACH other; PRAGMA foreign_keys = ON";
+    assert_eq!(server.prints(&["-c", script]), "done\n".repeat(4));
+    assert_eq!(server.counters().batches_sent, 0, "none was a query");
+    let rows = ["-c", "INSERT INTO t VALUES (2) RETURNING n + 1 AS m", "--format", "csv"];
+    assert_eq!(server.prints(&rows), "m\n3\n");
+    assert_eq!(server.prints(&["-c", "PRAGMA user_version", "--format", "csv"]), "user_version\n0\n");
+}
+
+#[test]
 fn sql_may_begin_with_a_hyphen_and_comments_alone_are_not_an_error() {
     let server = Server::plain("hyphens");
     for nothing in ["-- nothing to do", "--", "/* nothing */", "", " ;; -- really\n;"] {
@@ -158,6 +182,11 @@ fn the_shells_commands_list_catalogs_schemas_tables_and_columns() {
     let columns = server.prints(&["-c", "\\d ORDERS", "--format", "csv"]);
     assert_eq!(columns, "column,type,null\nid,Int64,no\nnote,Utf8,yes\n");
     assert_eq!(server.prints(&["-c", "\\d main.orders", "--format", "csv"]), columns);
+    let output = server.run(&["-c", "CREATE TEMP TABLE orders (n INTEGER)", "-c", "\\d orders"]);
+    assert_eq!(
+        text(&output.stderr),
+        "error: -c number 2: there are several tables orders; write one of main.orders, temp.orders\n"
+    );
     for (list, column) in [("\\dn", "catalog,schema"), ("\\l", "catalog")] {
         let listed = server.prints(&["-c", list, "--format", "csv"]);
         assert!(listed.starts_with(column) && listed.contains("main"), "{list}: {listed}");
@@ -179,8 +208,10 @@ fn a_result_far_larger_than_memory_may_be_is_streamed() {
     drop(lines);
     let output = child.wait_with_output().expect("it ends");
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
-    let stopped = server.counters();
-    assert_eq!((stopped.statements_running, stopped.sessions_open), (0, 0));
+    until("all has ended", || {
+        let now = server.counters();
+        (now.statements_running, now.sessions_open) == (0, 0)
+    });
 }
 
 #[test]

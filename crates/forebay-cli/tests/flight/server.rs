@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::{env, fs};
+use std::time::Duration;
+use std::{env, fs, thread};
 
 use flight_local::{Config, Counters, FlightLocal};
 use tokio::runtime::Runtime;
@@ -90,4 +91,16 @@ pub(crate) fn command(url: &str, home: &Path, arguments: &[&str]) -> Command {
 
 pub(crate) fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("the output is text")
+}
+
+/// Polls a server until the condition holds.
+#[allow(clippy::disallowed_methods, reason = "another process does not notify this one")]
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..6_000 {
+        if is_so() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("never: {what}");
 }

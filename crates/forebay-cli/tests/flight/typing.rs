@@ -8,22 +8,10 @@ use std::time::Duration;
 
 use flight_local::{Actions, Config, Support};
 
-use crate::server::{Server, text};
+use crate::server::{Server, text, until};
 use crate::terminal::{CTRL_C, Terminal, UP};
 
 const LONG: &str = "SELECT sleep_ms(600000);";
-
-/// Polls a server until the condition holds.
-#[allow(clippy::disallowed_methods, reason = "another process does not notify this one")]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..6_000 {
-        if is_so() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    panic!("never: {what}");
-}
 
 /// Whether the server's counter of work stands still.
 #[allow(clippy::disallowed_methods, reason = "to see that nothing happens takes time")]
@@ -103,6 +91,11 @@ fn the_prompt_shows_an_open_transaction_and_doubt_after_ctrl_c() {
     terminal.prompt_with("sql*> ");
     terminal.enter("SELECT * FROM missing;");
     terminal.expect("no such table");
+    terminal.expect("hint: a statement of the transaction failed. ROLLBACK undoes");
+    terminal.prompt_with("sql!> ");
+    terminal.enter("ROLLBACK;");
+    terminal.prompt();
+    terminal.enter("BEGIN;");
     terminal.prompt_with("sql*> ");
     terminal.enter("INSERT INTO t SELECT sleep_ms(600000);");
     runs(&server);
@@ -146,6 +139,37 @@ fn leaving_in_doubt_about_a_transaction_warns() {
         assert_eq!(terminal.end(), 0);
     }
     assert_eq!(server.prints(&["-c", "SELECT n FROM t", "--format", "csv"]), "n\n");
+}
+
+#[test]
+fn leaving_a_failed_transaction_undoes_it_and_says_so() {
+    // It keeps the session, and would keep the transaction in it.
+    let server = Server::start("failed", Config { log_statements: true, ..Config::like_swanlake() });
+    server.prints(&["-c", "CREATE TABLE t (n INTEGER)"]);
+    let mut terminal = Terminal::at_prompt(&server);
+    terminal.enter("BEGIN; INSERT INTO t VALUES (1);");
+    terminal.prompt_with("sql*> ");
+    terminal.enter("INSERT INTO missing VALUES (1);");
+    terminal.prompt_with("sql!> ");
+    terminal.enter("\\q");
+    terminal.expect("warning: a statement of the transaction failed: the transaction is undone");
+    assert_eq!(terminal.end(), 0);
+    assert_eq!(server.local.statements().last().map(String::as_str), Some("ROLLBACK"));
+    assert_eq!(server.prints(&["-c", "SELECT count(*) AS n FROM t", "--format", "csv"]), "n\n0\n");
+}
+
+#[test]
+fn committing_a_failed_transaction_warns() {
+    let server = Server::plain("failed-commit");
+    server.prints(&["-c", "CREATE TABLE t (n INTEGER)"]);
+    let mut terminal = Terminal::at_prompt(&server);
+    terminal.enter("BEGIN;");
+    terminal.prompt_with("sql*> ");
+    terminal.enter("INSERT INTO missing VALUES (1);");
+    terminal.prompt_with("sql!> ");
+    terminal.enter("COMMIT;");
+    terminal.expect("warning: a statement of this transaction failed: check what was committed");
+    terminal.leave();
 }
 
 #[test]
@@ -304,6 +328,9 @@ fn tab_completes_words_and_tables() {
     terminal.expect("│     42 │");
     terminal.enter("\\d orders\t");
     terminal.expect("Int64");
+    terminal.prompt();
+    terminal.enter("SELECT n + 1 AS answer FROM main.ord\t;");
+    terminal.expect("│     43 │");
     terminal.leave();
 }
 
@@ -359,15 +386,24 @@ fn an_interrupt_ends_a_script_and_stops_the_server() {
     interrupt(child.id());
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(130), ""));
+    until("it has stopped", || server.counters().statements_running == 0);
     let stopped = server.counters();
-    assert_eq!((stopped.statements_running, stopped.statements_interrupted), (0, 1));
+    assert_eq!(stopped.statements_interrupted, 1);
     until("nothing is computed any more", || is_at_rest(&server));
     // One that waits for its input has nothing to cancel.
     let mut child = server.spawn(&[]);
     std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"SELECT 1;\n").unwrap();
     until("it waits", || server.counters().statements_finished > stopped.statements_finished);
-    interrupt(child.id());
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    // The first may come while the shell still has the result of its statement in hand.
+    let mut status = None;
+    until("it ends", || {
+        status = child.try_wait().unwrap();
+        status.is_some() || {
+            interrupt(child.id());
+            false
+        }
+    });
+    assert_eq!(status.unwrap().code(), Some(130));
 }
 
 #[test]

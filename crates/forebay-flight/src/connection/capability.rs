@@ -22,7 +22,8 @@ impl Capability {
         self.0.load(Ordering::Relaxed) != UNSUPPORTED
     }
 
-    fn has_worked(&self) -> bool {
+    /// Whether it has worked before.
+    pub(crate) fn has_worked(&self) -> bool {
         self.0.load(Ordering::Relaxed) == SUPPORTED
     }
 

@@ -42,6 +42,7 @@ pub struct ConnectOptions {
     pub(crate) max_encoding: usize,
     pub(crate) window: u32,
     pub(crate) credentials_to_other_hosts: bool,
+    pub(crate) continues_after_errors: bool,
 }
 
 /// A client's certificate and key, in PEM.
@@ -76,6 +77,7 @@ impl ConnectOptions {
             max_encoding: 256 * MEBIBYTE,
             window: 4 * 1024 * 1024,
             credentials_to_other_hosts: false,
+            continues_after_errors: false,
         }
     }
 
@@ -118,6 +120,15 @@ impl ConnectOptions {
     #[must_use]
     pub fn token_provider(mut self, provider: impl TokenProvider) -> Self {
         self.auth = Auth::Bearer(Arc::new(provider));
+        self
+    }
+
+    /// Whether a transaction goes on after a failed statement. By default the session refuses further statements until the
+    /// transaction is rolled back, as PostgreSQL does: a server that rolls back by itself would run them outside of it. Set
+    /// this only for a server that is known to continue, such as SQLite.
+    #[must_use]
+    pub fn continue_after_errors(mut self, continues: bool) -> Self {
+        self.continues_after_errors = continues;
         self
     }
 

@@ -53,12 +53,26 @@ impl Drop for StatementPermit {
 }
 
 impl Connection {
-    /// Waits until no background task is left. Fails if the session was given back since
-    /// `checkout_generation`.
+    /// Waits until no background task is left. Fails if the session was given back since `checkout_generation`, or if a
+    /// statement of its transaction has failed.
     ///
     /// # Cancel safety
     /// Dropping it changes nothing.
     pub(crate) async fn permit(
+        self: &Arc<Self>,
+        checkout_generation: u64,
+        limits: &Limits,
+    ) -> Result<StatementPermit> {
+        let permit = self.permit_to_end(checkout_generation, limits).await?;
+        self.transaction.check()?;
+        Ok(permit)
+    }
+
+    /// The same for what ends a transaction, which may have failed.
+    ///
+    /// # Cancel safety
+    /// Dropping it changes nothing.
+    pub(crate) async fn permit_to_end(
         self: &Arc<Self>,
         checkout_generation: u64,
         limits: &Limits,
@@ -79,7 +93,7 @@ impl Connection {
             drop(permit);
             // Boxed because it is rare and large, and part of the future of every call.
             let ready = Box::pin(async { Ok(self.background_done().await || self.recover().await) });
-            if !limits.run(Phase::Execute, ready).await? && self.is_usable() {
+            if !limits.run(Phase::Wait, ready).await? && self.is_usable() {
                 return Err(lost("the server still runs what was cancelled in it"));
             }
         }

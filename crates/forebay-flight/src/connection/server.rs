@@ -30,6 +30,19 @@ pub(crate) struct Server {
     pub(crate) close_session: Arc<Capability>,
     pub(crate) poll_flight_info: Capability,
     pub(crate) begin_transaction: Capability,
+    /// Updates that are not prepared.
+    pub(crate) statement_update: Capability,
+    /// How to restore a session.
+    pub(crate) reset: SessionReset,
+}
+
+/// How a pool restores a session that a borrower has altered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SessionReset {
+    /// Statements, or queries that return statements. Without any, an altered session is closed.
+    pub(crate) sql: Vec<String>,
+    /// Whether DDL and updates with parameters alter the session.
+    pub(crate) after_ddl: bool,
 }
 
 impl Server {
@@ -38,6 +51,7 @@ impl Server {
         runtime: Arc<dyn Runtime>,
         healthcheck_sql: &str,
         quarantine: Duration,
+        reset: SessionReset,
     ) -> Result<Self> {
         options.validate()?;
         Ok(Self {
@@ -52,6 +66,8 @@ impl Server {
             close_session: Arc::default(),
             poll_flight_info: Capability::default(),
             begin_transaction: Capability::default(),
+            statement_update: Capability::default(),
+            reset,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::connection::ConnectOptions;
+use crate::connection::{ConnectOptions, SessionReset};
 use crate::error::{Error, Result};
 
 /// The settings of a pool: how many connections it has, and how long it waits.
@@ -41,6 +41,13 @@ pub struct PoolConfig {
     /// How long the server keeps a session after its connection is closed, in milliseconds. It counts in the
     /// budget until then. Default 0.
     pub session_linger_ms: u64,
+    /// Statements that restore a session which a borrower has altered: its temporary tables, its current schema. A query
+    /// among them returns further statements, one in each row. Without any, such a session is closed. A session whose
+    /// settings were changed is always closed. Default: none.
+    pub reset_sql: Vec<String>,
+    /// Whether DDL, and updates with parameters, change what later statements of the session see. So it is on servers whose
+    /// sessions have a catalog of their own, such as SwanLake. Default: no.
+    pub ddl_alters_session: bool,
 }
 
 impl Default for PoolConfig {
@@ -57,6 +64,8 @@ impl Default for PoolConfig {
             session_budget: None,
             quarantine_ms: 30_000,
             session_linger_ms: 0,
+            reset_sql: Vec::new(),
+            ddl_alters_session: false,
         }
     }
 }
@@ -68,7 +77,33 @@ const CONNECT_RATE: f64 = 100.0;
 /// How long the last steps of closing a connection may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Removes what a session has created in DuckDB, and returns to its catalog.
+const RESET_DUCKDB: [&str; 3] = [
+    "SELECT 'DROP VIEW IF EXISTS temp.\"' || replace(view_name, '\"', '\"\"') || '\"' FROM duckdb_views() WHERE temporary AND NOT internal",
+    "SELECT 'DROP TABLE IF EXISTS temp.\"' || replace(table_name, '\"', '\"\"') || '\"' FROM duckdb_tables() WHERE temporary",
+    "ATTACH ':memory:' AS forebay_reset; USE forebay_reset; DETACH memory; ATTACH ':memory:' AS memory; USE memory; DETACH forebay_reset; RESET search_path",
+];
+
 impl PoolConfig {
+    /// The settings for SwanLake, a Flight SQL server on DuckDB. It cannot stop a statement or close a session, and keeps a
+    /// session for up to 20 minutes after its connection is gone. Each session has a catalog of its own beside `swanlake`, so
+    /// it is restored after DDL.
+    #[must_use]
+    pub fn for_swanlake() -> Self {
+        let defaults = Self::default();
+        Self {
+            session_budget: Some(defaults.max_size.saturating_mul(3)),
+            session_linger_ms: 1_200_000,
+            reset_sql: RESET_DUCKDB.map(str::to_owned).to_vec(),
+            ddl_alters_session: true,
+            ..defaults
+        }
+    }
+
+    pub(crate) fn reset(&self) -> SessionReset {
+        SessionReset { sql: self.reset_sql.clone(), after_ddl: self.ddl_alters_session }
+    }
+
     pub(crate) fn default_timeout(&self) -> Option<Duration> {
         self.default_query_timeout_ms.map(Duration::from_millis)
     }

@@ -16,6 +16,11 @@ use crate::connection::Server;
 use crate::error::{Error, Result};
 use crate::session::AsyncSession;
 
+/// The pause between two attempts to reach a session that does not answer.
+const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
+/// How long a server may keep a session, if nobody says so.
+const UNKNOWN_LINGER: Duration = Duration::from_secs(20 * 60);
+
 /// Opens the sessions of one pool.
 #[derive(Debug)]
 pub(crate) struct Connector {
@@ -66,8 +71,14 @@ impl Connector {
     async fn quarantine(&self, mut session: AsyncSession) -> Option<AsyncSession> {
         let recovery = async {
             let connection = Arc::clone(&session.connection);
-            (connection.background_done().await || connection.recover().await)
-                && session.clean().await.is_ok()
+            let mut answers = connection.background_done().await || connection.recover().await;
+            // A server that cannot close sessions keeps this one anyway, so it is worth waiting for its statement.
+            while !answers && connection.is_usable() && !self.server.close_session.may_work() {
+                let runtime = &self.server.runtime;
+                runtime.sleep_until(runtime.now() + RECOVERY_PAUSE).await;
+                answers = connection.recover().await;
+            }
+            answers && session.clean().await.is_ok()
         };
         let recovered = unless_closing(self.closing.clone(), recovery).await == Some(true);
         if recovered && session.connection.is_usable() && !*self.closing.borrow() {
@@ -81,11 +92,24 @@ impl Connector {
     /// Ends a session. Returns when the server has probably forgotten it.
     fn close_and_linger(&self, session: AsyncSession) -> impl Future<Output = ()> + Send + use<> {
         let (closing, linger) = (self.closing.clone(), self.linger);
-        let runtime = Arc::clone(&self.server.runtime);
+        let (runtime, budget) = (Arc::clone(&self.server.runtime), Arc::clone(&self.budget));
         async move {
-            if !session.close_confirmed().await && !linger.is_zero() {
-                unless_closing(closing, runtime.sleep_until(runtime.now() + linger)).await;
+            // Without a connection, or after a kill of the server, nothing is left.
+            let may_linger = session.connection.is_used() && session.connection.is_usable();
+            if session.close_confirmed().await || !may_linger {
+                return;
             }
+            if !linger.is_zero() {
+                unless_closing(closing, runtime.sleep_until(runtime.now() + linger)).await;
+                return;
+            }
+            // How long the server keeps it is not known. It is only counted.
+            budget.begin_linger();
+            let forgotten = runtime.sleep_until(runtime.now() + UNKNOWN_LINGER);
+            runtime.spawn(Box::pin(async move {
+                unless_closing(closing, forgotten).await;
+                budget.end_linger();
+            }));
         }
     }
 

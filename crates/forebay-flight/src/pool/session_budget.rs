@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebay::{BoxError, LeaseError, LeaseId, Leases, StoreFuture};
 use parking_lot::Mutex;
@@ -15,6 +16,7 @@ use crate::session::AsyncSession;
 pub(crate) struct SessionBudget {
     limit: usize,
     state: Mutex<State>,
+    lingering: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -45,12 +47,26 @@ impl State {
 
 impl SessionBudget {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, state: Mutex::default() }
+        Self { limit, state: Mutex::default(), lingering: AtomicUsize::new(0) }
     }
 
     /// How many sessions the server may have.
     pub(crate) fn used(&self) -> usize {
         self.state.lock().used()
+    }
+
+    /// How many sessions were closed without the server's confirmation, beside those that still count.
+    pub(crate) fn lingering(&self) -> usize {
+        self.lingering.load(Ordering::Relaxed)
+    }
+
+    /// A session was closed, and the server may keep it for a while. It does not count towards the limit.
+    pub(crate) fn begin_linger(&self) {
+        self.lingering.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end_linger(&self) {
+        self.lingering.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Counts a session that the server may have without a connection of the pool, whatever the limit.

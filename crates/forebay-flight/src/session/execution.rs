@@ -1,15 +1,22 @@
 //! How a session runs statements, and how a pool cleans it.
 
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_schema::DataType;
 use forebay::BoxError;
 
-use super::AsyncSession;
+use super::{Alteration, AsyncSession};
 use crate::connection::{StatementPermit, query_command};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::sql::StatementTraits;
 use crate::statement::fetch::Fetch;
 use crate::statement::limits::Limits;
 use crate::statement::update::{run_update, update_command};
-use crate::statement::{AsyncPreparedQuery, QueryOptions, UpdateResult};
+use crate::statement::{AsyncPreparedQuery, QueryOptions, QueryResult, UpdateResult};
+
+/// How long one statement of a reset may take.
+const RESET_TIMEOUT_MS: u64 = 5_000;
 
 impl AsyncSession {
     pub(crate) fn limits(&self, options: &QueryOptions) -> Limits {
@@ -23,18 +30,24 @@ impl AsyncSession {
     }
 
     /// To be called before a statement is sent: if its caller gives up, it may have had all its effects.
-    /// Returns whether the session was altered before.
-    fn statement_sent(&mut self, traits: StatementTraits) -> bool {
+    /// Returns how the session was altered before.
+    fn statement_sent(&mut self, traits: StatementTraits) -> Alteration {
         self.connection.transaction.statement_sent(traits);
-        let was_altered = self.is_altered;
-        self.is_altered |= traits.alters_session;
-        was_altered
+        let before = self.alteration;
+        let ddl_alters = self.connection.server.reset.after_ddl && traits.is_ddl;
+        let alteration = match traits.alters_session || ddl_alters {
+            false => Alteration::None,
+            true if traits.alters_settings => Alteration::Settings,
+            true => Alteration::Objects,
+        };
+        self.alteration = before.max(alteration);
+        before
     }
 
     /// A refused statement has not altered the session: a typo is no reason to close it.
-    fn statement_failed(&mut self, traits: StatementTraits, was_altered: bool, error: Error) -> Error {
+    fn statement_failed(&mut self, traits: StatementTraits, before: Alteration, error: Error) -> Error {
         if traits.is_all_or_nothing && error.is_refusal() {
-            self.is_altered = was_altered;
+            self.alteration = before;
         }
         error
     }
@@ -48,6 +61,12 @@ impl AsyncSession {
         limits: Limits,
         options: &QueryOptions,
     ) -> Result<Fetch> {
+        if traits.returns_nothing
+            && options.params.is_none()
+            && let Some(done) = self.fetch_nothing(sql, &limits).await?
+        {
+            return Ok(done);
+        }
         if options.params.is_some() {
             // Boxed, since most statements have no parameters, and every query's future contains this one.
             return Box::pin(async {
@@ -58,10 +77,28 @@ impl AsyncSession {
             .await;
         }
         let permit = self.permit(&limits).await?;
-        let was_altered = self.statement_sent(traits);
+        let before = self.statement_sent(traits);
         let command = query_command(sql, self.connection.transaction.id());
         let fetch = Fetch::start(permit, command, limits, options.progress.as_ref()).await;
-        fetch.map_err(|error| self.statement_failed(traits, was_altered, error))
+        fetch.map_err(|error| self.statement_failed(traits, before, error))
+    }
+
+    /// Runs a statement that returns no rows as an update: some servers run a query twice. None if the server supports no
+    /// updates, and has not run it.
+    async fn fetch_nothing(&mut self, sql: &str, limits: &Limits) -> Result<Option<Fetch>> {
+        let server = Arc::clone(&self.connection.server);
+        if !server.statement_update.may_work() {
+            return Ok(None);
+        }
+        // Boxed, since most queries return rows, and every query's future contains this one.
+        match Box::pin(self.run_update(sql, limits, &QueryOptions::new())).await {
+            Ok(_) => Ok(Some(Fetch::without_rows(&self.connection, limits.clone()))),
+            Err(Error::Server { code: Code::Unimplemented, status: Some(status), .. }) => {
+                server.statement_update.record_method_refusal(&status);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     pub(crate) async fn run_update(
@@ -74,8 +111,19 @@ impl AsyncSession {
             let prepared = Box::pin(self.prepare_within(sql, limits)).await?;
             return Box::pin(prepared.run_update(options, limits)).await;
         }
-        let permit = self.permit(limits).await?;
-        self.run_update_with(permit, sql, limits).await
+        // A transaction that has failed must be ended.
+        let ends = StatementTraits::of(sql).ends;
+        let generation = self.connection.checkout_generation();
+        let permit = match ends {
+            true => self.connection.permit_to_end(generation, limits).await?,
+            false => self.permit(limits).await?,
+        };
+        let updated = self.run_update_with(permit, sql, limits).await;
+        if ends && updated.is_err() {
+            // There may be none any more. The next call waits until that is certain.
+            self.connection.abandon_transaction();
+        }
+        updated
     }
 
     pub(super) async fn run_update_with(
@@ -85,10 +133,10 @@ impl AsyncSession {
         limits: &Limits,
     ) -> Result<UpdateResult> {
         let traits = StatementTraits::of(sql);
-        let was_altered = self.statement_sent(traits);
+        let before = self.statement_sent(traits);
         let command = update_command(sql, self.connection.transaction.id());
         let updated = run_update(permit, command, &QueryOptions::new(), limits).await;
-        let updated = updated.map_err(|error| self.statement_failed(traits, was_altered, error))?;
+        let updated = updated.map_err(|error| self.statement_failed(traits, before, error))?;
         self.connection.transaction.statement_succeeded(traits);
         Ok(updated)
     }
@@ -97,9 +145,16 @@ impl AsyncSession {
         let permit = self.permit(limits).await?;
         let traits = StatementTraits::of(sql);
         // A transaction begins only when the prepared statement runs.
-        let was_altered = self.statement_sent(StatementTraits { begins: false, ..traits });
+        let before = self.statement_sent(StatementTraits { begins: false, ..traits });
+        if self.connection.server.reset.after_ddl && !traits.is_read_only {
+            // The server may change the current schema to find the table.
+            self.alteration = self.alteration.max(Alteration::Objects);
+        }
         let prepared = AsyncPreparedQuery::prepare(permit, sql, traits, limits, self.default_timeout);
-        prepared.await.map_err(|error| self.statement_failed(traits, was_altered, error))
+        prepared.await.map_err(|error| {
+            self.connection.fail_transaction(&error);
+            self.statement_failed(traits, before, error)
+        })
     }
 
     /// Makes it ready for another borrower.
@@ -107,20 +162,56 @@ impl AsyncSession {
         if !self.connection.all_done().await {
             return Err("the server did not stop a cancelled statement".into());
         }
-        if self.is_altered {
+        let can_be_reset =
+            self.alteration < Alteration::Settings && !self.connection.server.reset.sql.is_empty();
+        if self.alteration > Alteration::None && !can_be_reset {
             return Err("the next borrower would see its settings or temporary tables".into());
         }
         self.connection.transaction.abandon();
         if !Box::pin(self.connection.roll_back_abandoned()).await || self.connection.is_suspect() {
             return Err("the server did not roll back its transaction".into());
         }
+        if self.alteration > Alteration::None {
+            Box::pin(self.reset()).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs the statements that restore the session. Those that return rows return further statements.
+    async fn reset(&mut self) -> Result<()> {
+        let options = QueryOptions::new().with_timeout_ms(RESET_TIMEOUT_MS);
+        for sql in self.connection.server.reset.sql.clone() {
+            let limits = self.limits(&options);
+            let fetch = self.fetch(&sql, StatementTraits::of(&sql), limits, &options).await?;
+            let result = fetch.collect().await.map_err(|(error, _)| error)?;
+            for statement in first_column(&result) {
+                let limits = self.limits(&options);
+                self.run_update(&statement, &limits, &options).await?;
+            }
+        }
+        self.alteration = Alteration::None;
         Ok(())
     }
 
     pub(crate) fn is_clean(&self) -> bool {
         self.connection.is_idle()
             && !self.connection.is_suspect()
-            && !self.is_altered
+            && self.alteration == Alteration::None
             && !self.connection.transaction.is_open()
     }
+}
+
+/// The texts in the first column of a result.
+fn first_column(result: &QueryResult) -> Vec<String> {
+    let texts = |batch: &arrow_array::RecordBatch| {
+        let column = batch.columns().first()?;
+        let texts: Vec<String> = match column.data_type() {
+            DataType::Utf8 => column.as_string::<i32>().iter().flatten().map(str::to_owned).collect(),
+            DataType::LargeUtf8 => column.as_string::<i64>().iter().flatten().map(str::to_owned).collect(),
+            DataType::Utf8View => column.as_string_view().iter().flatten().map(str::to_owned).collect(),
+            _ => Vec::new(),
+        };
+        Some(texts)
+    };
+    result.batches().iter().filter_map(texts).flatten().collect()
 }

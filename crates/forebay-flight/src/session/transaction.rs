@@ -131,10 +131,16 @@ impl AsyncSession {
         let limits = self.limits(&QueryOptions::new());
         // Before the wait for a permit: a caller that gives up there has given up the transaction, too.
         let guard = AbandonOnDrop::new(&self.connection);
-        let permit = self.permit(&limits).await?;
+        let permit = self.connection.permit_to_end(self.connection.checkout_generation(), &limits).await?;
         let open = self.connection.transaction.open();
+        // What is left of a transaction that has failed must not be committed.
+        let failure = self.connection.transaction.check().err().filter(|_| how == EndTransaction::Commit);
+        let how = if failure.is_some() { EndTransaction::Rollback } else { how };
         let ended = match open {
-            Open::No => Err(Error::config("no transaction is open")),
+            Open::No => {
+                guard.keep();
+                return Err(Error::config("no transaction is open"));
+            }
             Open::BySql | Open::Uncertain => {
                 let sql = if how == EndTransaction::Commit { "COMMIT" } else { "ROLLBACK" };
                 self.run_update_with(permit, sql, &limits).await.map(drop)
@@ -155,8 +161,11 @@ impl AsyncSession {
                 }
             }
         };
-        guard.end(&ended);
-        ended
+        // After a failure, whatever its code, it is rolled back in the background, and made sure that none is open.
+        if ended.is_ok() {
+            guard.keep();
+        }
+        failure.map_or(ended, Err)
     }
 
     /// Rolls back in the background: its caller cannot wait.
@@ -175,10 +184,14 @@ impl AbandonOnDrop {
     }
 
     /// Keeps the transaction if the outcome is known.
-    fn end<T>(mut self, outcome: &Result<T>) {
+    fn end<T>(self, outcome: &Result<T>) {
         if !matches!(outcome, Err(error) if error.is_outcome_unknown()) {
-            self.0 = None;
+            self.keep();
         }
+    }
+
+    fn keep(mut self) {
+        self.0 = None;
     }
 }
 

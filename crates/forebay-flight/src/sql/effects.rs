@@ -1,6 +1,6 @@
 //! What a statement leaves in its session: settings, temporary tables, locks, an open transaction.
 
-use super::vocabulary::{NOT_ATOMIC, READ_ONLY_PRAGMAS, SESSION_FUNCTIONS, STATELESS};
+use super::vocabulary::{NOT_ATOMIC, READ_ONLY_PRAGMAS, SESSION_FUNCTIONS, SILENT, STATELESS, VERBS};
 use super::words::Word;
 use super::{first_word, is_any, is_in};
 
@@ -27,6 +27,44 @@ pub(super) fn alters_session(statement: &[Word<'_>]) -> bool {
         return !is_read_only_pragma(statement);
     }
     !is_any(first, STATELESS)
+}
+
+/// Whether it changes more of the session than its objects and its current schema.
+pub(super) fn alters_settings(statement: &[Word<'_>]) -> bool {
+    let Some(first) = first_word(statement) else { return true };
+    let has = |names: &[&str]| keywords(statement).any(|word| is_any(word, names));
+    let creates = is_any(first, &["create", "with"]) && has(&["create"]) && !has(&["secret"]);
+    alters_session(statement)
+        && (calls_session_function(statement)
+            || sets_variable(statement)
+            || !(creates || is_any(first, &["use", "select", "insert", "merge", "replace"])))
+}
+
+pub(super) fn is_ddl(statement: &[Word<'_>]) -> bool {
+    first_word(statement).is_some_and(|first| is_any(first, &["alter", "create", "drop", "use"]))
+}
+
+/// Whether it certainly returns no rows.
+pub(super) fn returns_nothing(statement: &[Word<'_>]) -> bool {
+    let Some(first) = first_word(statement) else { return false };
+    if keywords(statement).any(|word| is_any(word, &["returning", "output"])) {
+        return false;
+    }
+    if !is_any(first, &["with"]) {
+        return is_in(SILENT, &first.to_ascii_lowercase());
+    }
+    // The verb after the WITH queries, which are in parentheses.
+    let mut depth = 0_usize;
+    let verb = statement.iter().find_map(|word| {
+        match word {
+            Word::Open => depth += 1,
+            Word::Close => depth = depth.saturating_sub(1),
+            Word::Keyword(word) if depth == 0 && is_any(word, VERBS) => return Some(*word),
+            _ => {}
+        }
+        None
+    });
+    verb.is_some_and(|verb| is_any(verb, &["insert", "update", "delete", "merge"]))
 }
 
 /// Whether it may begin a transaction. On some servers a savepoint does, outside of one.

@@ -62,6 +62,19 @@ pub(super) const STATELESS: &[&str] = &[
     "start", "summarize", "table", "truncate", "unpivot", "update", "vacuum", "values", "with",
 ];
 
+/// First words of statements that return no rows, unless they have RETURNING. Others may: CALL, EXECUTE, PRAGMA.
+#[rustfmt::skip]
+pub(super) const SILENT: &[&str] = &[
+    "abort", "alter", "attach", "begin", "checkpoint", "comment", "commit", "copy", "create", "deallocate",
+    "delete", "detach", "drop", "end", "export", "grant", "import", "insert", "install", "load", "merge",
+    "release", "replace", "reset", "revoke", "rollback", "savepoint", "set", "start", "truncate", "update",
+    "use", "vacuum",
+];
+
+/// The verbs that may follow WITH.
+pub(super) const VERBS: &[&str] =
+    &["delete", "from", "insert", "merge", "select", "table", "update", "values"];
+
 /// Functions that change their session.
 #[rustfmt::skip]
 pub(super) const SESSION_FUNCTIONS: &[&str] = &[
@@ -98,7 +111,8 @@ mod tests {
     #[test]
     fn the_lists_are_sorted() {
         let lists = [READERS, WRITERS, BEFORE_PARENTHESIS, PURE, STATELESS];
-        for list in lists.into_iter().chain([SESSION_FUNCTIONS, READ_ONLY_PRAGMAS, NOT_ATOMIC]) {
+        for list in lists.into_iter().chain([SESSION_FUNCTIONS, READ_ONLY_PRAGMAS, NOT_ATOMIC, SILENT, VERBS])
+        {
             assert!(list.is_sorted(), "{list:?}");
         }
     }

@@ -89,6 +89,11 @@ impl RunningStatement {
             Err(Error::Server { code, .. }) => *code != Code::OutOfRange,
             Err(_) => false,
         };
+        if let (Some(permit), Err(error)) = (&self.permit, outcome)
+            && !matches!(error, Error::Config { .. })
+        {
+            permit.connection().fail_transaction(error);
+        }
         if is_finished {
             self.finish();
         }
@@ -100,6 +105,7 @@ impl Drop for RunningStatement {
         // The permit ends after the background task has begun, so that the connection is not idle in between.
         let Some(permit) = self.permit.take() else { return };
         let (connection, info) = (Arc::clone(permit.connection()), self.info.take());
+        connection.fail_transaction(&Error::Cancelled { may_have_run: true });
         if connection.is_usable() {
             permit.connection().spawn_background(async move { cancel(&connection, info).await });
         }

@@ -157,6 +157,22 @@ impl Fetch {
         Ok(fetch)
     }
 
+    /// The result of a statement that returned no rows.
+    pub(crate) fn without_rows(connection: &Arc<Connection>, limits: Limits) -> Self {
+        Self {
+            reading: Reading::Done,
+            statement: None,
+            connection: Arc::clone(connection),
+            connections: EndpointConnections::new(connection),
+            schema: Some(Arc::new(Schema::empty())),
+            declared: Bytes::new(),
+            rest: VecDeque::new(),
+            expiry: limits.expiry(),
+            limits,
+            _prepared: None,
+        }
+    }
+
     /// Keeps the prepared statement that it reads from until it is dropped.
     pub(crate) fn with_prepared(self, prepared: AsyncPreparedQuery) -> Self {
         Self { _prepared: Some(prepared), ..self }
@@ -246,6 +262,11 @@ impl Fetch {
                         DecodedPayload::None => {}
                         DecodedPayload::RecordBatch(batch) => return Poll::Ready(Ok(Item::Batch(batch))),
                         DecodedPayload::Schema(schema) => match &self.schema {
+                            // A part without rows may have no columns. Another one has them.
+                            None if schema.fields().is_empty()
+                                && self.declared.is_empty()
+                                && !self.rest.is_empty() => {}
+                            Some(_) if schema.fields().is_empty() => {}
                             None => {
                                 self.schema = Some(match schema.fields().is_empty() {
                                     // Some servers take the columns from the first batch, and here there is

@@ -28,7 +28,7 @@ use super::result::UpdateResult;
 use super::update::decode_result;
 use crate::connection::{Connection, TooLarge};
 use crate::error::{Error, Phase, Result};
-use crate::session::AsyncSession;
+use crate::session::{Alteration, AsyncSession};
 use crate::sql::is_temporary;
 
 /// The target table of an ingest, and its options.
@@ -193,7 +193,9 @@ impl AsyncSession {
         E: Into<BoxError>,
     {
         let permit = self.permit(limits).await?;
-        self.is_altered |= ingest.temporary || is_temporary(&ingest.catalog, &ingest.schema, &ingest.table);
+        if ingest.temporary || is_temporary(&ingest.catalog, &ingest.schema, &ingest.table) {
+            self.alteration = self.alteration.max(Alteration::Objects);
+        }
         let command = ingest.command(self.connection.transaction.id());
         limits.check(Phase::Execute)?;
         let statement = RunningStatement::begin(permit);

@@ -108,7 +108,7 @@ impl Expiry {
             && Pin::new(cancelled).poll(context).is_ready()
         {
             self.cancelled = None;
-            return Poll::Ready(Error::Cancelled { may_have_run: !phase.is_acquire() });
+            return Poll::Ready(Error::Cancelled { may_have_run: !phase.is_before_sending() });
         }
         if let Some((after, timer)) = &mut self.timer
             && Pin::new(timer).poll(context).is_ready()

@@ -1,5 +1,6 @@
 //! Prepared statements.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -77,6 +78,8 @@ pub struct AsyncPreparedQuery {
     dataset_schema: SchemaRef,
     parameter_schema: SchemaRef,
     default_timeout: Option<Duration>,
+    /// The parameters of runs that bring none. Some servers use a binding only once, so they are sent with each run.
+    params: Option<RecordBatch>,
 }
 
 impl AsyncPreparedQuery {
@@ -106,6 +109,7 @@ impl AsyncPreparedQuery {
             dataset_schema: decode_schema(&prepared.dataset_schema)?,
             parameter_schema: decode_schema(&prepared.parameter_schema)?,
             default_timeout,
+            params: None,
         })
     }
 
@@ -158,13 +162,15 @@ impl AsyncPreparedQuery {
         Ok(QueryStream::new(self.fetch(&options, limits).await?, None))
     }
 
-    /// Sets the parameters of the next runs.
+    /// Sets the parameters of the next runs. They are sent with each run, and checked by the server now.
     ///
     /// # Cancel safety
     /// Dropping it leaves open whether they are set.
     pub async fn set_parameters(&mut self, params: RecordBatch) -> Result<()> {
-        let options = QueryOptions::new().with_params(params);
-        self.bind(&options, &self.limits(&options)).await
+        let options = QueryOptions::new().with_params(params.clone());
+        self.bind(&options, &self.limits(&options)).await?;
+        self.params = Some(params);
+        Ok(())
     }
 
     /// Runs it as an update.
@@ -196,18 +202,40 @@ impl AsyncPreparedQuery {
         let command = CommandPreparedStatementUpdate { prepared_statement_handle: self.handle.clone() };
         let (connection, permit) = self.permit(limits).await?;
         connection.transaction.statement_sent(self.traits);
-        let updated = run_update(permit, command.as_any().encode_to_vec().into(), options, limits).await?;
+        let options = self.with_params(options);
+        let updated = run_update(permit, command.as_any().encode_to_vec().into(), &options, limits).await?;
         connection.transaction.statement_succeeded(self.traits);
         Ok(updated)
     }
 
     pub(crate) async fn fetch(&mut self, options: &QueryOptions, limits: Limits) -> Result<Fetch> {
-        if options.params.is_some() {
+        if self.traits.returns_nothing {
+            self.run_update(options, &limits).await?;
+            return Ok(Fetch::without_rows(&self.connection()?, limits));
+        }
+        let options = &*self.with_params(options);
+        if let Some(params) = &options.params {
+            if params.num_rows() != 1 {
+                let rows = params.num_rows();
+                return Err(Error::config(format!(
+                    "a query takes one row of parameters, but there are {rows}: run it once for each row"
+                )));
+            }
             self.bind(options, &limits).await?;
         }
         let (connection, permit) = self.permit(&limits).await?;
         connection.transaction.statement_sent(self.traits);
         Fetch::start(permit, self.command(), limits, options.progress.as_ref()).await
+    }
+
+    /// The options with the parameters that were set before, unless they bring others.
+    fn with_params<'a>(&self, options: &'a QueryOptions) -> Cow<'a, QueryOptions> {
+        match &self.params {
+            Some(params) if options.params.is_none() => {
+                Cow::Owned(options.clone().with_params(params.clone()))
+            }
+            _ => Cow::Borrowed(options),
+        }
     }
 
     fn limits(&self, options: &QueryOptions) -> Limits {

@@ -17,3 +17,4 @@ mod session_reuse;
 mod small_stacks;
 mod spans;
 mod streaming;
+mod swanlake;

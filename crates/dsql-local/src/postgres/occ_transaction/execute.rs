@@ -23,16 +23,13 @@ impl OccTransaction {
             self.begin().await?;
             catalog::refuse(&mut self.backend, &question).await?;
         }
-        let jobs = match jobs::job_objects(call.statement) {
-            None => String::new(),
-            Some(_) => {
-                self.begin().await?;
-                self.inner.clone().job_records(call.statement, &mut self.backend).await?
-            }
-        };
+        let jobs = jobs::finished_jobs(call.statement, &mut self.backend).await?;
+        if self.inner.needs_session_id(call.statement) {
+            self.set_session_id().await?;
+        }
         let submits = rewrite::submits(call.statement);
         let job = if submits { self.inner.job_id() } else { String::new() };
-        let text = rewrite::with_session(&rewrite::text(call.statement, &job), self.session);
+        let text = rewrite::text(call.statement, &job);
         let mut request = Request::default();
         let mut response = PipelineResponse::of(call);
         // A single read needs no explicit transaction on the server.
@@ -86,13 +83,11 @@ impl OccTransaction {
             })
             .await
             .map_err(|error| if locking.is_empty() { error } else { locking::explained(error) })?;
-        if !jobs.is_empty() {
-            self.backend.run(&jobs).await?;
-        }
+        self.finished_jobs.extend(jobs);
         if call.statement.kind() == Kind::Ddl {
             catalog::audit(&mut self.backend, self.inner.rules).await?;
             self.inner.note_functions(call.statement);
-            self.schema_change = Some(if jobs.is_empty() { text } else { format!("{text}{jobs}").into() });
+            self.schema_change = Some(text);
             self.submits = submits;
         }
         catalog::check_results(&response.description)?;
@@ -168,9 +163,11 @@ impl OccTransaction {
             if is_key_violation(&error) { SqlError::change_conflict() } else { error }
         })?;
         self.backend.apply_settings(&self.settings).await?;
+        if self.inner.needs_session_id(call.statement) {
+            self.set_session_id().await?;
+        }
         let mut response = PipelineResponse::of(call);
         let mut request = Request::default();
-        let redirected = rewrite::with_session(&redirected.into(), self.session);
         request.parse(&redirected, &response.description.parameters);
         request.bind("", call, call.results);
         request.describe_portal();

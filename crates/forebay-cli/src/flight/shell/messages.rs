@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use forebay_flight::Error;
 
 use super::{Outcome, Shell};
-use crate::flight::connection::remedy;
+use crate::flight::connection::{in_terms_of_the_shell, remedy};
 use crate::flight::format::Format;
 use crate::flight::out::{is_reader_gone, terminal_width};
 use crate::flight::running::RunError;
@@ -46,13 +46,22 @@ impl Shell {
         }
     }
 
-    /// Warns that the transaction may be gone. A script ends here, and its transaction ends with it.
-    pub(super) fn warn_doubt(&self) {
-        if self.is_interactive {
-            say(
+    /// Explains the new state of a transaction after a failure. A script ends here, and its transaction ends
+    /// with it.
+    pub(super) fn explain_transaction(&self) {
+        if !self.is_interactive {
+            return;
+        }
+        match self.transaction {
+            Transaction::Failed => say(
+                "hint: a statement of the transaction failed. ROLLBACK undoes the transaction; then start it again. Some \
+                 servers have already undone it, and would commit each further statement by itself",
+            ),
+            Transaction::Doubtful => say(
                 "warning: the server may have ended the transaction; it would then commit each further statement by \
                  itself. ROLLBACK makes sure that none is open",
-            );
+            ),
+            Transaction::None | Transaction::Open => {}
         }
     }
 
@@ -63,6 +72,9 @@ impl Shell {
             Transaction::None => {}
             Transaction::Open => {
                 say("warning: the transaction was left open: what was not committed is undone")
+            }
+            Transaction::Failed => {
+                say("warning: a statement of the transaction failed: the transaction is undone")
             }
             Transaction::Doubtful => {
                 say("warning: a transaction may still be open: what was not committed is undone");
@@ -76,7 +88,7 @@ impl Shell {
 
     fn report_failure_at(&self, at: &str, error: &Error) {
         // A server's text must not control the terminal. Its line feeds stay.
-        let text = error.to_string();
+        let text = in_terms_of_the_shell(&error.to_string());
         let lines: Vec<String> = text.lines().map(printable).collect();
         say(&format!("error: {at}{}", lines.join("\n")));
         if let Some(remedy) = remedy(error) {

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use forebay::rt::{self, Runtime};
 use forebay_flight::{CancelHandle, Error, Phase};
 
-use super::{Outcome, Shell};
+use super::{Outcome, Shell, say};
 use crate::flight::catalog::{self, Listing};
 use crate::flight::format::Format;
 use crate::flight::out::terminal_width;
 use crate::flight::progress::{Spinner, timing};
 use crate::flight::running::{self, Done, RunError, RunOptions};
 use crate::flight::statement::{Kind, Statement};
-use crate::flight::transaction::Transaction;
+use crate::flight::transaction::{Effect, Transaction};
 
 impl Shell {
     pub(super) fn statement(&mut self, statement: &Statement) -> Outcome {
@@ -38,16 +38,26 @@ impl Shell {
         let before = self.transaction;
         self.transaction = match &outcome {
             Ok(_) => before.after(statement.effect),
+            // Nothing was sent, so that nothing has failed in the transaction.
+            Err(RunError::Statement(Error::Config { .. })) => before,
             Err(RunError::Statement(error)) if !was_interrupted(error) => {
                 before.after_failed(statement.effect)
             }
             Err(_) => before.after_interrupted(statement.effect),
         };
+        match &outcome {
+            Ok(_) => self.may_still_run = false,
+            Err(RunError::Statement(error)) => self.may_still_run |= was_interrupted(error),
+            Err(RunError::Output(_)) => self.may_still_run = true,
+        }
         match outcome {
             Ok(done) => {
                 self.was_cancelled = false;
                 if let Done::Changed(count) = done {
                     self.note(&changed(statement, count));
+                }
+                if before == Transaction::Failed && statement.effect == Effect::Commit {
+                    say("warning: a statement of this transaction failed: check what was committed");
                 }
                 if self.timing {
                     self.note(&timing(elapsed));
@@ -57,8 +67,8 @@ impl Shell {
             Err(error) => {
                 let outcome = self.report(error, Some(statement));
                 // A lost session has already ended its transaction.
-                if self.transaction == Transaction::Doubtful && self.transaction != before {
-                    self.warn_doubt();
+                if self.transaction != before {
+                    self.explain_transaction();
                 }
                 outcome
             }
@@ -129,6 +139,9 @@ fn changed(statement: &Statement, count: Option<u64>) -> String {
     match count {
         Some(1) if statement.changes_rows => "1 row changed".to_owned(),
         Some(count) if statement.changes_rows => format!("{count} rows changed"),
+        _ if statement.may_return_rows => {
+            "done (rows, if any, are not shown; for a table function, write SELECT * FROM f(...))".to_owned()
+        }
         _ => "done".to_owned(),
     }
 }

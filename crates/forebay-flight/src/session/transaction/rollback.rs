@@ -31,6 +31,19 @@ impl Connection {
         );
     }
 
+    /// Rolls back an open transaction before its session is closed: a server that cannot close sessions keeps it for as long
+    /// as the session.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves the transaction abandoned.
+    pub(crate) async fn roll_back_before_close(self: &Arc<Self>) {
+        let is_needed =
+            !self.server.close_session.has_worked() && !self.liveness().is_closed() && !self.is_stuck();
+        if is_needed && self.transaction.abandon() {
+            self.roll_back_abandoned().await;
+        }
+    }
+
     /// Rolls back an abandoned transaction, if there is one. Returns whether the session can be used; if not,
     /// it is still abandoned.
     ///

@@ -5,6 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use crate::error::{Error, Result};
 use crate::sql::StatementTraits;
 
 /// Whether a session has an open transaction, and how it was begun.
@@ -26,6 +27,10 @@ struct State {
     open: Open,
     /// Its owner has given it up: it is rolled back before anything else runs in the session.
     is_abandoned: bool,
+    /// The statement that begins it has not been answered yet.
+    is_beginning: bool,
+    /// What failed in it first.
+    failure: Option<String>,
 }
 
 /// The transaction of a session. A prepared statement of the session may begin and end it, too.
@@ -56,13 +61,14 @@ impl TransactionState {
     }
 
     pub(super) fn set(&self, open: Open) {
-        *self.0.lock() = State { open, is_abandoned: false };
+        *self.0.lock() = State { open, ..State::default() };
     }
 
     /// To be called before a statement is sent.
     pub(crate) fn statement_sent(&self, traits: StatementTraits) {
         let mut state = self.0.lock();
-        if traits.begins && matches!(state.open, Open::No | Open::Uncertain) {
+        state.is_beginning = traits.begins && matches!(state.open, Open::No | Open::Uncertain);
+        if state.is_beginning {
             state.open = Open::BySql;
         }
     }
@@ -70,10 +76,33 @@ impl TransactionState {
     /// To be called once the statement has succeeded and its result is read.
     pub(crate) fn statement_succeeded(&self, traits: StatementTraits) {
         let mut state = self.0.lock();
+        state.is_beginning = false;
         match state.open {
-            Open::BySql | Open::Uncertain if traits.ends => state.open = Open::No,
+            Open::BySql | Open::Uncertain if traits.ends => *state = State::default(),
+            // The action's own transaction has probably ended, too.
+            Open::ByAction(_) if traits.ends => *state = State { open: Open::Uncertain, ..State::default() },
             Open::BySql if traits.ends_last => state.open = Open::Uncertain,
             _ => {}
+        }
+    }
+
+    /// A statement has failed. If it was part of a transaction, no other may follow: the server may have rolled back.
+    pub(crate) fn fail(&self, error: &Error) {
+        let mut state = self.0.lock();
+        let is_part = matches!(state.open, Open::ByAction(_) | Open::BySql) && !state.is_beginning;
+        if is_part && state.failure.is_none() {
+            state.failure = Some(error.to_string());
+        }
+    }
+
+    /// Fails if a statement of the transaction has failed.
+    pub(crate) fn check(&self) -> Result<()> {
+        let state = self.0.lock();
+        match &state.failure {
+            Some(message) if !state.is_abandoned => {
+                Err(Error::TransactionFailed { message: message.clone() })
+            }
+            _ => Ok(()),
         }
     }
 

@@ -10,7 +10,7 @@ use futures_util::TryStreamExt;
 use parking_lot::Mutex;
 
 use super::Source;
-use crate::connection::{Connection, Endpoint, Server};
+use crate::connection::{Connection, Endpoint, Server, SessionReset};
 use crate::error::{Error, Phase, Result};
 use crate::statement::limits::Limits;
 
@@ -87,7 +87,13 @@ impl EndpointConnections {
             return Ok(connection);
         }
         let options = own.server.options.for_location(endpoint)?;
-        let server = Server::new(options, Arc::clone(&own.server.runtime), "", own.server.quarantine)?;
+        let server = Server::new(
+            options,
+            Arc::clone(&own.server.runtime),
+            "",
+            own.server.quarantine,
+            SessionReset::default(),
+        )?;
         let server = Server { close_session: Arc::clone(&own.server.close_session), ..server };
         let connection = Connection::open(&Arc::new(server), ConnectionMonitor::unattached()).await?;
         self.others.lock().push(Arc::clone(&connection));

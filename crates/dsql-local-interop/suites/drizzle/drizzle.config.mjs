@@ -1,1 +1,0 @@
-export default { dialect: "postgresql", schema: "./schema.mjs", out: "./migrations" };
