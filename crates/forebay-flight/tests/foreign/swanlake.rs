@@ -171,9 +171,9 @@ async fn wait_until(limit: Duration, holds: impl Fn() -> bool) -> bool {
     false
 }
 
-/// The settings that the manual names for SwanLake.
+/// The preset for SwanLake, with this many connections.
 pub(crate) fn preset(max_size: usize) -> PoolConfig {
-    PoolConfig { max_size, session_linger_ms: 1_200_000, ..PoolConfig::default() }
+    PoolConfig { max_size, session_budget: Some(max_size * 2), ..PoolConfig::for_swanlake() }
 }
 
 pub(crate) async fn pool(server: &SwanLake, config: PoolConfig) -> AsyncFlightSQLPool {
@@ -391,30 +391,30 @@ async fn swanlake_05_sessions_are_lent_clean() {
     if inserted.is_err() || seen.iter().any(|name| *name != fresh) {
         wrong.push(format!("the catalog was {fresh}, then {seen:?}"));
     }
-    for (name, config) in
-        [("preset", preset(2)), ("defaults", PoolConfig { max_size: 2, ..PoolConfig::default() })]
-    {
-        let outcome = altered_sessions(&server, name, config).await;
-        wrong.extend(outcome.into_iter().map(|wrong| format!("{name}: {wrong}")));
+    for (what, statements) in [
+        ("tables", &["CREATE TEMP TABLE mine (a BIGINT)", "CREATE TABLE mine_too (a BIGINT)"][..]),
+        ("settings", &["SET default_null_order = 'nulls_first'"][..]),
+    ] {
+        wrong.extend(altered_sessions(&server, what, statements).await);
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Takes a session twenty times, and leaves tables and a setting in it. Returns what is wrong.
-async fn altered_sessions(server: &SwanLake, name: &str, config: PoolConfig) -> Vec<String> {
+/// Takes a session twenty times, and leaves something in it. Returns what is wrong.
+async fn altered_sessions(server: &SwanLake, what: &str, statements: &[&str]) -> Vec<String> {
     const LEFT: [&str; 2] = [
         "SELECT count(*) FROM duckdb_tables() WHERE database_name IN ('memory', 'temp')",
         "SELECT count(*) FROM duckdb_settings() WHERE name = 'default_null_order' AND lower(value) LIKE '%first%'",
     ];
     let before = server.sessions();
-    let pool = pool(server, PoolConfig { acquire_timeout_ms: 3_000, ..config }).await;
+    let pool = pool(server, PoolConfig { acquire_timeout_ms: 3_000, ..preset(2) }).await;
     let mut wrong = Vec::new();
     let mut lent = 0;
     for round in 0..20 {
         let mut session = match pool.acquire_session().await {
             Ok(session) => session,
             Err(error) => {
-                wrong.push(format!("no session in round {round}: {error}"));
+                wrong.push(format!("{what}: no session in round {round}: {error}"));
                 break;
             }
         };
@@ -422,25 +422,25 @@ async fn altered_sessions(server: &SwanLake, name: &str, config: PoolConfig) -> 
         for left in LEFT {
             let found = integers(&session.query(left).await.unwrap())[0];
             if found != 0 {
-                wrong.push(format!("round {round}: {found} of {left}"));
+                wrong.push(format!("{what}: round {round}: {found} of {left}"));
             }
         }
-        session.update("CREATE TEMP TABLE mine (a BIGINT)").await.unwrap();
-        session.update("CREATE TABLE mine_too (a BIGINT)").await.unwrap();
-        session.update("SET default_null_order = 'nulls_first'").await.unwrap();
+        for statement in statements {
+            session.update(statement).await.unwrap();
+        }
     }
     let last = pool.query("SELECT 1").await;
     let (server_has, pool_says) = (server.sessions() - before, pool.status().sessions);
     println!(
-        "swanlake: 5: {name}: {lent} altered sessions, then a query {}: the server has {server_has} sessions, the pool says {pool_says}; {wrong:?}",
+        "swanlake: 5: {lent} sessions with {what}, then a query {}: the server has {server_has} sessions, the pool says {pool_says}; {wrong:?}",
         text(&last)
     );
     pool.drain(Duration::from_secs(5)).await;
     if last.is_err() {
-        wrong.push(text(&last));
+        wrong.push(format!("{what}: {}", text(&last)));
     }
-    if name == "preset" && (server_has > pool_says || server_has > 4) {
-        wrong.push(format!("the server has {server_has} sessions, the pool says {pool_says}"));
+    if server_has > pool_says || server_has > 4 {
+        wrong.push(format!("{what}: the server has {server_has} sessions, the pool says {pool_says}"));
     }
     wrong
 }

@@ -253,7 +253,8 @@ async fn swanlake_mixed_load_loses_nothing() {
     assert!(after.is_ok(), "{after:?}");
 }
 
-/// How many statements a second 16 callers get: reads only, and with three writes in twenty statements.
+/// How many statements a second 16 callers get: reads without a table, reads of DuckLake, and those with three
+/// writes in twenty statements.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn swanlake_throughput() {
     let Some(server) = SwanLake::find().await else { return };
@@ -262,7 +263,15 @@ async fn swanlake_throughput() {
     let pool = pool(&server, preset(POOL_SIZE)).await;
     let read = server.table("a BIGINT").await;
     pool.update(&format!("INSERT INTO {read} SELECT * FROM range(1, 1001)")).await.unwrap();
-    for (name, writes) in [("reads", 0), ("reads and writes", 3)] {
+    // All sessions are open before the first measurement.
+    let mut held = Vec::new();
+    for _ in 0..POOL_SIZE {
+        held.push(pool.acquire_session().await.unwrap());
+    }
+    drop(held);
+    for (name, writes, small) in
+        [("small reads", 0, true), ("DuckLake reads", 0, false), ("DuckLake reads and writes", 3, false)]
+    {
         let begun = Instant::now();
         let load = Arc::new(Load {
             pool: pool.clone(),
@@ -281,6 +290,8 @@ async fn swanlake_throughput() {
                     }
                     if round % 20 < writes {
                         load.write(load.next.fetch_add(1, Ordering::Relaxed), 0).await.unwrap();
+                    } else if small {
+                        load.pool.query("SELECT 42 AS a").await.unwrap();
                     } else {
                         load.read().await.unwrap();
                     }
