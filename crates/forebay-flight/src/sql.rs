@@ -24,6 +24,8 @@ pub(crate) struct StatementTraits {
     pub(crate) begins: bool,
     /// It is one statement, and ends the transaction.
     pub(crate) ends: bool,
+    /// It is one statement, and commits the transaction.
+    pub(crate) commits: bool,
     /// The last thing it does to a transaction is to end it.
     pub(crate) ends_last: bool,
     /// If the server refuses it, it has left nothing in the session.
@@ -46,6 +48,7 @@ impl StatementTraits {
             alters_session: one.alters_session || other.alters_session,
             begins: one.begins || other.begins,
             ends: one.ends && other.ends,
+            commits: one.commits || other.commits,
             ends_last: one.ends_last && other.ends_last,
             is_all_or_nothing: false,
             returns_nothing: one.returns_nothing && other.returns_nothing,
@@ -68,6 +71,7 @@ impl StatementTraits {
         alters_session: true,
         begins: false,
         ends: false,
+        commits: false,
         ends_last: false,
         is_all_or_nothing: false,
         returns_nothing: false,
@@ -95,12 +99,14 @@ impl StatementTraits {
             let (begins, ends) = (effects::begins(&plain), effects::ends(&plain));
             traits.begins |= begins;
             traits.ends = ends;
+            traits.commits = ends && effects::commits(&plain);
             traits.ends_last = ends || traits.ends_last && !begins;
         }
         // Servers differ in how they run several statements in one text.
         traits.is_read_only &= statements == 1;
         traits.returns_nothing &= statements > 0;
         traits.ends &= statements == 1;
+        traits.commits &= statements == 1;
         Some(traits)
     }
 }

@@ -90,13 +90,11 @@ impl PoolConfig {
     /// it is restored after DDL.
     #[must_use]
     pub fn for_swanlake() -> Self {
-        let defaults = Self::default();
         Self {
-            session_budget: Some(defaults.max_size.saturating_mul(3)),
             session_linger_ms: 1_200_000,
             reset_sql: RESET_DUCKDB.map(str::to_owned).to_vec(),
             ddl_alters_session: true,
-            ..defaults
+            ..Self::default()
         }
     }
 

@@ -111,8 +111,11 @@ impl AsyncSession {
             let prepared = Box::pin(self.prepare_within(sql, limits)).await?;
             return Box::pin(prepared.run_update(options, limits)).await;
         }
-        // A transaction that has failed must be ended.
-        let ends = StatementTraits::of(sql).ends;
+        // A transaction that has failed must be ended, and what is left of it must not be committed.
+        let StatementTraits { ends, commits, .. } = StatementTraits::of(sql);
+        if commits && self.connection.transaction.check().is_err() {
+            return Box::pin(self.commit()).await.map(|()| UpdateResult::new(0));
+        }
         let generation = self.connection.checkout_generation();
         let permit = match ends {
             true => self.connection.permit_to_end(generation, limits).await?,

@@ -96,6 +96,11 @@ pub(super) fn ends(statement: &[Word<'_>]) -> bool {
     is_any(first, &["commit", "rollback", "end", "abort"]) && (rest.is_empty() || chains_not)
 }
 
+/// Whether a statement that ends the transaction commits it.
+pub(super) fn commits(statement: &[Word<'_>]) -> bool {
+    first_word(statement).is_some_and(|first| is_any(first, &["commit", "end"]))
+}
+
 /// Whether a refused text has certainly left nothing, in any dialect: it is a single statement, and nowhere,
 /// not even in a string or a comment, has a word of a statement that may do a part of its work before it
 /// fails. The remaining doubt is a server that runs a procedure by its bare name.

@@ -77,7 +77,10 @@ async fn after_a_failure_a_transaction_refuses_statements_until_it_is_rolled_bac
             let error = session.query(sql).await.unwrap_err();
             assert!(matches!(error, Error::TransactionFailed { .. }) && error.is_not_executed(), "{error}");
         }
-        let error = session.commit().await.unwrap_err();
+        let error = match by_sql {
+            false => session.commit().await.unwrap_err(),
+            true => session.update("COMMIT").await.unwrap_err(),
+        };
         assert!(matches!(error, Error::TransactionFailed { .. }), "{error}");
         assert_eq!(count(&mut session).await, 0);
         // The session goes on.
