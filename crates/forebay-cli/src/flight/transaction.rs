@@ -36,10 +36,11 @@ impl Transaction {
         }
     }
 
-    /// After a statement that the server refused. A refused ROLLBACK had nothing to undo.
+    /// After a statement that was refused. A refused ROLLBACK had nothing to undo, and a COMMIT of a failed transaction rolls
+    /// it back.
     pub(crate) fn after_failed(self, effect: Effect) -> Self {
         match (self, effect) {
-            (_, Effect::Rollback) => Self::None,
+            (_, Effect::Rollback) | (Self::Failed, Effect::Commit) => Self::None,
             (Self::Open, _) => Self::Failed,
             _ => self,
         }
@@ -85,6 +86,7 @@ mod tests {
             assert_eq!(failed.after(end), Transaction::None);
         }
         assert_eq!(failed.after_failed(Effect::Rollback), Transaction::None);
+        assert_eq!(failed.after_failed(Effect::Commit), Transaction::None);
         assert_eq!(Transaction::None.after_failed(Effect::None), Transaction::None);
     }
 

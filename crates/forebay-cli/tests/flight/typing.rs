@@ -160,7 +160,7 @@ fn leaving_a_failed_transaction_undoes_it_and_says_so() {
 }
 
 #[test]
-fn committing_a_failed_transaction_warns() {
+fn committing_a_failed_transaction_rolls_it_back() {
     let server = Server::plain("failed-commit");
     server.prints(&["-c", "CREATE TABLE t (n INTEGER)"]);
     let mut terminal = Terminal::at_prompt(&server);
@@ -169,8 +169,11 @@ fn committing_a_failed_transaction_warns() {
     terminal.enter("INSERT INTO missing VALUES (1);");
     terminal.prompt_with("sql!> ");
     terminal.enter("COMMIT;");
-    terminal.expect("warning: a statement of this transaction failed: check what was committed");
+    terminal.expect("a statement of the transaction has failed");
+    terminal.prompt();
+    terminal.enter("INSERT INTO t VALUES (1);");
     terminal.leave();
+    assert_eq!(server.prints(&["-c", "SELECT n FROM t", "--format", "csv"]), "n\n1\n");
 }
 
 #[test]

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use forebay::rt::{self, Runtime};
 use forebay_flight::{CancelHandle, Error, Phase};
 
-use super::{Outcome, Shell, say};
+use super::{Outcome, Shell};
 use crate::flight::catalog::{self, Listing};
 use crate::flight::format::Format;
 use crate::flight::out::terminal_width;
 use crate::flight::progress::{Spinner, timing};
 use crate::flight::running::{self, Done, RunError, RunOptions};
 use crate::flight::statement::{Kind, Statement};
-use crate::flight::transaction::{Effect, Transaction};
 
 impl Shell {
     pub(super) fn statement(&mut self, statement: &Statement) -> Outcome {
@@ -55,9 +54,6 @@ impl Shell {
                 self.was_cancelled = false;
                 if let Done::Changed(count) = done {
                     self.note(&changed(statement, count));
-                }
-                if before == Transaction::Failed && statement.effect == Effect::Commit {
-                    say("warning: a statement of this transaction failed: check what was committed");
                 }
                 if self.timing {
                     self.note(&timing(elapsed));
