@@ -50,6 +50,7 @@ use crate::config::{Config, Rules};
 use crate::engine::{Call, CopyFormat, Description, Done, Engine, Oid, Rows, Session};
 use crate::error::{Error, SqlError};
 use crate::race::{self, First};
+use crate::settings::default_value;
 use crate::statement::{Kind, Statement, names};
 use backend::{Backend, Setting};
 use commits::Commits;
@@ -61,8 +62,6 @@ use schema_versions::{Freshness, RelationName, SchemaVersion, SchemaVersions};
 use server::Server;
 use table_info::TableCache;
 
-/// Where names without a schema are looked up, unless the session says otherwise.
-const DEFAULT_SEARCH_PATH: &str = "\"$user\", public";
 /// How many idle connections are kept.
 const MAX_IDLE: usize = 64;
 
@@ -414,7 +413,7 @@ fn is_named(
 ) -> bool {
     let on_search_path = || {
         let set = settings.iter().find(|(name, _)| *name == "search_path");
-        let path = set.map_or(DEFAULT_SEARCH_PATH, |(_, path)| path);
+        let path = set.map(|(_, path)| path.as_str()).or(default_value("search_path")).unwrap_or_default();
         path.split(',').map(str::trim).any(|part| match part.trim_matches(['"', '\'']) {
             "$user" => *schema == *role.name,
             quoted if quoted.len() < part.len() => quoted == schema,
