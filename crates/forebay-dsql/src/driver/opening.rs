@@ -31,24 +31,25 @@ impl ConnectorParts {
             Ok(connection) => return Ok(connection),
             Err(error) => error,
         };
-        let has_other_token = match error.kind() {
+        let may_pass = match error.kind() {
             ErrorKind::Auth(Auth::SignatureExpired) => {
                 self.tokens.expired(&identity(), &token);
                 false
             }
-            // Its keys may have been replaced. Only if the next token is denied as well, waiting does not help.
+            // Its keys may have been replaced. Only if the next token is denied as well, waiting does not help. If there is
+            // none now, that is not known.
             ErrorKind::Auth(Auth::Denied) => {
                 self.tokens.denied(&identity(), &token);
-                self.token().await? != token
+                self.token().await.map_or(true, |other| other != token)
             }
             _ => false,
         };
-        Err(open_error(error, has_other_token))
+        Err(open_error(error, may_pass))
     }
 }
 
-/// Sorts a failed connect by how the refill should go on.
-fn open_error(error: Error, has_other_token: bool) -> OpenError {
+/// Sorts a failed connect by how the refill should go on; `may_pass` is whether another token may be let in.
+fn open_error(error: Error, may_pass: bool) -> OpenError {
     let failure = match error.kind() {
         ErrorKind::Throttled(Throttle::TooManyConnections) => Failure::TooManyConnections,
         ErrorKind::Throttled(_) => Failure::Throttled,
@@ -57,7 +58,7 @@ fn open_error(error: Error, has_other_token: bool) -> OpenError {
         _ if is_silence(&error) => Failure::Timeout,
         _ => Failure::Open,
     };
-    let permanent = error.kind() == ErrorKind::Auth(Auth::Denied) && !has_other_token;
+    let permanent = error.kind() == ErrorKind::Auth(Auth::Denied) && !may_pass;
     let error = OpenError::new(failure, error);
     // A denied role stays denied. An expired signature or a missing token may pass.
     if permanent { error.permanent() } else { error }
