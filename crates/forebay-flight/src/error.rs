@@ -144,7 +144,7 @@ impl fmt::Display for Error {
             Self::TransactionFailed { message } => {
                 write!(
                     f,
-                    "a statement of the transaction has failed ({message}): roll back, and run all of it again"
+                    "a statement of the transaction has failed ({message}), so it can only be rolled back: run all of it again"
                 )
             }
             Self::Config { message } => f.write_str(message),

@@ -234,7 +234,8 @@ impl Words {
             "begin" => Effect::Begin,
             "start" if self.is_of_transaction => Effect::Begin,
             "commit" | "end" => Effect::Commit,
-            "rollback" if self.has_to => Effect::RollbackToSavepoint,
+            // To a savepoint.
+            "rollback" if self.has_to => Effect::None,
             "abort" | "rollback" => Effect::Rollback,
             _ => Effect::None,
         }
@@ -346,8 +347,8 @@ mod tests {
             ("-- all of it\nEND TRANSACTION", Effect::Commit),
             ("ROLLBACK", Effect::Rollback),
             ("ABORT", Effect::Rollback),
-            ("ROLLBACK TO SAVEPOINT a", Effect::RollbackToSavepoint),
-            ("rollback transaction to a", Effect::RollbackToSavepoint),
+            ("ROLLBACK TO SAVEPOINT a", Effect::None),
+            ("rollback transaction to a", Effect::None),
             ("SELECT 'BEGIN'", Effect::None),
             ("CREATE TRIGGER a AFTER INSERT ON t BEGIN DELETE FROM u; END", Effect::None),
         ] {

@@ -8,7 +8,6 @@ pub(crate) enum Effect {
     Begin,
     Commit,
     Rollback,
-    RollbackToSavepoint,
 }
 
 /// Whether a transaction is open.
@@ -17,7 +16,7 @@ pub(crate) enum Transaction {
     #[default]
     None,
     Open,
-    /// A statement of it has failed. Some servers then undo the whole transaction, and some go on with it.
+    /// A statement of it has failed. Only a rollback is sent now.
     Failed,
     /// A statement was interrupted. Some servers then undo the whole transaction.
     Doubtful,
@@ -28,9 +27,6 @@ impl Transaction {
     pub(crate) fn after(self, effect: Effect) -> Self {
         match effect {
             Effect::None => self,
-            // It undoes the failed statement, too.
-            Effect::RollbackToSavepoint if self == Self::Failed => Self::Open,
-            Effect::RollbackToSavepoint => self,
             Effect::Begin => Self::Open,
             Effect::Commit | Effect::Rollback => Self::None,
         }
@@ -80,8 +76,6 @@ mod tests {
         let failed = Transaction::Open.after_failed(Effect::None);
         assert_eq!((failed, Transaction::Open.after_failed(Effect::Commit)), (Transaction::Failed, failed));
         assert_eq!((failed.after(Effect::None), failed.after_failed(Effect::None)), (failed, failed));
-        assert_eq!(failed.after(Effect::RollbackToSavepoint), Transaction::Open);
-        assert_eq!(failed.after_failed(Effect::RollbackToSavepoint), failed);
         for end in [Effect::Commit, Effect::Rollback] {
             assert_eq!(failed.after(end), Transaction::None);
         }

@@ -94,7 +94,8 @@ impl Connector {
         let (closing, linger) = (self.closing.clone(), self.linger);
         let (runtime, budget) = (Arc::clone(&self.server.runtime), Arc::clone(&self.budget));
         async move {
-            // Without a connection, or after a kill of the server, nothing is left.
+            // A lost connection is not counted: if the server was killed, nothing is left, and a long wait would lock callers
+            // out. If only the network failed, a server that keeps sessions has one more than the pool says.
             let may_linger = session.connection.is_used() && session.connection.is_usable();
             if session.close_confirmed().await || !may_linger {
                 return;

@@ -63,7 +63,7 @@ impl AsyncSession {
     ) -> Result<Fetch> {
         if traits.returns_nothing
             && options.params.is_none()
-            && let Some(done) = self.fetch_nothing(sql, &limits).await?
+            && let Some(done) = self.fetch_nothing(sql, traits, &limits).await?
         {
             return Ok(done);
         }
@@ -85,13 +85,18 @@ impl AsyncSession {
 
     /// Runs a statement that returns no rows as an update: some servers run a query twice. None if the server supports no
     /// updates, and has not run it.
-    async fn fetch_nothing(&mut self, sql: &str, limits: &Limits) -> Result<Option<Fetch>> {
+    async fn fetch_nothing(
+        &mut self,
+        sql: &str,
+        traits: StatementTraits,
+        limits: &Limits,
+    ) -> Result<Option<Fetch>> {
         let server = Arc::clone(&self.connection.server);
         if !server.statement_update.may_work() {
             return Ok(None);
         }
         // Boxed, since most queries return rows, and every query's future contains this one.
-        match Box::pin(self.run_update(sql, limits, &QueryOptions::new())).await {
+        match Box::pin(self.run_plain_update(sql, traits, limits)).await {
             Ok(_) => Ok(Some(Fetch::without_rows(&self.connection, limits.clone()))),
             Err(Error::Server { code: Code::Unimplemented, status: Some(status), .. }) => {
                 server.statement_update.record_method_refusal(&status);
@@ -111,18 +116,27 @@ impl AsyncSession {
             let prepared = Box::pin(self.prepare_within(sql, limits)).await?;
             return Box::pin(prepared.run_update(options, limits)).await;
         }
+        self.run_plain_update(sql, StatementTraits::of(sql), limits).await
+    }
+
+    /// Runs an update without parameters.
+    async fn run_plain_update(
+        &mut self,
+        sql: &str,
+        traits: StatementTraits,
+        limits: &Limits,
+    ) -> Result<UpdateResult> {
         // A transaction that has failed must be ended, and what is left of it must not be committed.
-        let StatementTraits { ends, commits, .. } = StatementTraits::of(sql);
-        if commits && self.connection.transaction.check().is_err() {
+        if traits.commits && self.connection.transaction.check().is_err() {
             return Box::pin(self.commit()).await.map(|()| UpdateResult::new(0));
         }
         let generation = self.connection.checkout_generation();
-        let permit = match ends {
+        let permit = match traits.ends {
             true => self.connection.permit_to_end(generation, limits).await?,
             false => self.permit(limits).await?,
         };
-        let updated = self.run_update_with(permit, sql, limits).await;
-        if ends && updated.is_err() {
+        let updated = self.run_update_with(permit, sql, traits, limits).await;
+        if traits.ends && updated.is_err() {
             // There may be none any more. The next call waits until that is certain.
             self.connection.abandon_transaction();
         }
@@ -133,9 +147,9 @@ impl AsyncSession {
         &mut self,
         permit: StatementPermit,
         sql: &str,
+        traits: StatementTraits,
         limits: &Limits,
     ) -> Result<UpdateResult> {
-        let traits = StatementTraits::of(sql);
         let before = self.statement_sent(traits);
         let command = update_command(sql, self.connection.transaction.id());
         let updated = run_update(permit, command, &QueryOptions::new(), limits).await;

@@ -13,6 +13,7 @@ use prost::Message;
 use super::AsyncSession;
 use crate::connection::Connection;
 use crate::error::{Error, Phase, Result};
+use crate::sql::StatementTraits;
 use crate::statement::QueryOptions;
 use crate::statement::limits::Limits;
 use crate::statement::undoable_action::UndoableAction;
@@ -92,7 +93,7 @@ impl AsyncSession {
         let permit = self.permit(limits).await?;
         let before = self.connection.transaction.open();
         let guard = AbandonOnDrop::new(&self.connection);
-        let begun = self.run_update_with(permit, "BEGIN", limits).await;
+        let begun = self.run_update_with(permit, "BEGIN", StatementTraits::of("BEGIN"), limits).await;
         if let Err(error) = &begun
             && !error.is_outcome_unknown()
         {
@@ -143,7 +144,7 @@ impl AsyncSession {
             }
             Open::BySql | Open::Uncertain => {
                 let sql = if how == EndTransaction::Commit { "COMMIT" } else { "ROLLBACK" };
-                self.run_update_with(permit, sql, &limits).await.map(drop)
+                self.run_update_with(permit, sql, StatementTraits::of(sql), &limits).await.map(drop)
             }
             Open::ByAction(id) => {
                 match permit.action("EndTransaction", end_request(id, how), &limits).await {

@@ -90,7 +90,8 @@ impl RunningStatement {
             Err(_) => false,
         };
         if let (Some(permit), Err(error)) = (&self.permit, outcome)
-            && !matches!(error, Error::Config { .. })
+            // In both cases nothing was executed: the transaction goes on.
+            && !matches!(error, Error::Config { .. } | Error::Server { code: Code::Unimplemented, .. })
         {
             permit.connection().fail_transaction(error);
         }

@@ -39,10 +39,11 @@ impl FlightSqlService for Plain {
         request: Request<PeekableFlightDataStream>,
     ) -> Result<i64, Status> {
         self.told.lock().push((command.query.clone(), request.metadata().clone()));
-        if command.query == "HANG" {
-            pending::<()>().await;
+        match command.query.as_str() {
+            "HANG" => pending().await,
+            "INSERT INTO nowhere" => Err(Status::unimplemented("no updates")),
+            _ => Ok(-1),
         }
-        Ok(-1)
     }
 
     async fn do_action_begin_transaction(
@@ -96,6 +97,21 @@ async fn transactions_are_begun_by_sql_without_the_action() {
     let expected = ["BEGIN", "INSERT", "COMMIT", "BEGIN", "INSERT", "COMMIT", "BEGIN", "ROLLBACK", "INSERT"];
     assert_eq!(plain.statements(), expected);
     session.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_without_updates_gets_a_query_and_the_transaction_goes_on() {
+    let (plain, url) = Plain::start().await;
+    let mut session = AsyncSession::connect(url.as_str()).await.unwrap();
+    let mut transaction = session.begin().await.unwrap();
+    for _ in 0..2 {
+        // It does not support queries either, but says so by itself.
+        let error = transaction.query("INSERT INTO nowhere").await.unwrap_err();
+        assert!(matches!(error, Error::Server { code: Code::Unimplemented, .. }), "{error}");
+    }
+    transaction.update("INSERT").await.unwrap();
+    transaction.commit().await.unwrap();
+    assert_eq!(plain.statements(), ["BEGIN", "INSERT INTO nowhere", "INSERT", "COMMIT"]);
 }
 
 #[tokio::test]
