@@ -139,6 +139,10 @@ impl Bucket {
 
 impl Source for Bucket {
     /// More would be valid later than any caller waits.
+    fn name(&self) -> &'static str {
+        "the fleet's bucket"
+    }
+
     fn max_batch(&self) -> u32 {
         u32::try_from(nanos(self.horizon) / self.interval).unwrap_or(u32::MAX).max(1)
     }

@@ -321,4 +321,15 @@ impl Limit for Rate {
         }
         state.pace(now, slots, limit)
     }
+
+    fn name(&self) -> &'static str {
+        let state = self.0.state.lock();
+        match (state.outage.is_active(), self.0.params.policy) {
+            (false, _) => state.source.name(),
+            (true, StoreOutagePolicy::Local) => {
+                "the local rate limit, while the fleet's table is unavailable"
+            }
+            (true, _) => "the outage policy, while the fleet's table is unavailable",
+        }
+    }
 }

@@ -38,6 +38,10 @@ impl Source for Window {
     }
 
     /// All permits of one second.
+    fn name(&self) -> &'static str {
+        "the fleet's window"
+    }
+
     fn max_batch(&self) -> u32 {
         u32::try_from(self.per_second).unwrap_or(u32::MAX).max(1)
     }

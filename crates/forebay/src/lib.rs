@@ -84,6 +84,7 @@ mod connect;
 mod core;
 mod error;
 mod event;
+mod inspection;
 mod lease;
 mod limit;
 #[cfg(feature = "tracing")]
@@ -110,6 +111,7 @@ pub use config::{Config, ConfigError, Fill, Lifetime, Problem};
 pub use connect::{Connect, ConnectionMonitor, MonitorGuard};
 pub use error::{BoxError, Chain, CheckoutError, OpenError};
 pub use event::{Discard, Event, Failure, Observer};
+pub use inspection::{ConnectionPhase, ConnectionStatus, RefillStatus};
 pub use lease::{HeldLease, LeaseError, LeaseId, Leases, LocalLeases, StoreFuture};
 pub use limit::{Limit, LimitError, LocalLimit, Pace, Permit};
 #[cfg(feature = "tracing")]

@@ -23,6 +23,11 @@ pub trait Limit: Send + Sync + 'static {
 
     /// The present rate of permits. The reservoir uses it to keep enough opens in flight.
     fn pace(&self) -> Pace;
+
+    /// What to call this limiter in texts for operators, such as "the fleet's bucket". Default: "the rate limiter".
+    fn name(&self) -> &'static str {
+        "the rate limiter"
+    }
 }
 
 /// The rate of permits.
@@ -128,6 +133,10 @@ impl Limit for LocalLimit {
 
     fn pace(&self) -> Pace {
         self.gcra.lock().pace(self.runtime.now())
+    }
+
+    fn name(&self) -> &'static str {
+        "the local rate limit"
     }
 }
 

@@ -67,6 +67,17 @@ impl Opens {
         (is_last || (*at >= short_since && matters_still)).then(|| Arc::clone(error))
     }
 
+    /// How many attempts wait for a token, a lease and a permit.
+    pub(crate) fn waiting(&self) -> [usize; 3] {
+        self.waiting
+    }
+
+    /// The last failure, if no open has succeeded since.
+    pub(crate) fn unresolved_failure(&self) -> Option<Arc<OpenError>> {
+        let (at, error) = self.failed.as_ref()?;
+        self.succeeded_at.is_none_or(|succeeded_at| succeeded_at < *at).then(|| Arc::clone(error))
+    }
+
     /// What the attempts in flight wait for. If they wait for different steps, the last step is the most
     /// likely to be slow.
     pub(crate) fn pending(&self, pace: Pace) -> Option<Arc<OpenError>> {

@@ -9,13 +9,14 @@ use tokio::sync::oneshot;
 use crate::acquire::Acquire;
 use crate::builder::Builder;
 use crate::checkout::Checkout;
-use crate::config::ConfigError;
+use crate::config::{Config, ConfigError};
 use crate::connect::Connect;
 use crate::core::{Core, CoreState};
 use crate::error::{CheckoutError, OpenError};
 use crate::event::Failure;
+use crate::inspection::{ConnectionStatus, RefillStatus};
 use crate::race::{self, First};
-use crate::state::TakeOutcome;
+use crate::state::{Refilling, TakeOutcome};
 use crate::status::Status;
 use crate::sync::MutexGuard;
 use crate::tasks::refill;
@@ -131,6 +132,46 @@ impl<C: Connect> Reservoir<C> {
     #[must_use]
     pub fn status(&self) -> Status {
         self.core.status()
+    }
+
+    /// Every usable connection, in no particular order. It reads a few hundred connections at a time, so the list
+    /// does not belong to one moment.
+    #[must_use]
+    pub fn connections(&self) -> Vec<ConnectionStatus> {
+        let mut list = Vec::with_capacity(self.status().size());
+        let mut next = Some(0);
+        while let Some(first) = next {
+            let now = self.core.runtime.now();
+            next = self.core.lock().list_connections(first, now, &mut list);
+        }
+        list
+    }
+
+    /// What the refill does now, and what it waits for.
+    #[must_use]
+    pub fn refill_status(&self) -> RefillStatus {
+        let core = &self.core;
+        let Refilling { missing, paused_for, rate_share } = core.lock().refilling(core.runtime.now());
+        let pace = core.limit.pace();
+        let opens = core.opens.lock();
+        let [waiting_for_token, waiting_for_lease, waiting_for_permit] = opens.waiting();
+        RefillStatus {
+            missing,
+            waiting_for_token,
+            waiting_for_lease,
+            waiting_for_permit,
+            paused_for,
+            rate_share,
+            pace,
+            limiter: core.limit.name(),
+            last_failure: opens.unresolved_failure(),
+        }
+    }
+
+    /// The settings, with `max_open` as it was [resized](Self::resize) last.
+    #[must_use]
+    pub fn config(&self) -> Config {
+        self.core.config.lock().clone()
     }
 
     /// Opens one more connection, though no caller waits for one. Returns `None` if `max_open` connections

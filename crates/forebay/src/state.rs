@@ -20,6 +20,7 @@ use crate::time::Instant;
 // Operations.
 mod ageing;
 mod filling;
+mod inspection;
 mod lending;
 
 // Their results.
@@ -36,6 +37,7 @@ mod waiter;
 
 pub(crate) use answers::{Condition, Discarded, Due, Effects, Placement, Refill, Shortage, TakeOutcome};
 use governor::Governor;
+pub(crate) use inspection::Refilling;
 pub(crate) use lives::Life;
 use lives::Lives;
 pub(crate) use slots::Key;

@@ -43,6 +43,9 @@ pub(crate) trait Source: std::fmt::Debug + Send {
     /// The write was refused, because of `item`.
     fn refused(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> ReserveOutcome;
 
+    /// What operators call it.
+    fn name(&self) -> &'static str;
+
     /// The most permits per request.
     fn max_batch(&self) -> u32;
 

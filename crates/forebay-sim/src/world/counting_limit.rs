@@ -32,4 +32,8 @@ impl Limit for CountingLimit {
     fn pace(&self) -> Pace {
         self.limit.pace()
     }
+
+    fn name(&self) -> &'static str {
+        self.limit.name()
+    }
 }

@@ -119,6 +119,7 @@ impl<E: Lendable> State<E> {
             self.governor.end_pause(now);
         }
         slot.state = SlotState::ReadyOrLent;
+        slot.since = life.born_at;
         slot.stale_at = life.stale_at;
         slot.expires_at = life.expires_at;
         slot.idle_since = now;
@@ -154,7 +155,7 @@ impl<E: Lendable> State<E> {
         self.effects.add(Effects::PROGRESS);
         self.refused_since_denial = false;
         self.end_waits_if_denied();
-        let (began, is_extra) = (self.slots[key.index].began_at, self.slots[key.index].is_extra);
+        let (began, is_extra) = (self.slots[key.index].since, self.slots[key.index].is_extra);
         self.set_aside(key.index, releasing);
         // The limit of the fleet leaves no room for an overlap: close one connection first, then open its
         // replacement.

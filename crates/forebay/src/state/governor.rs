@@ -130,6 +130,16 @@ impl Governor {
         self.resume_at = self.resume_at.min(now);
     }
 
+    /// How long no open starts. `None` if one may start now.
+    pub(super) fn paused_for(&self, now: Instant) -> Option<Duration> {
+        (now < self.resume_at).then(|| self.resume_at.since(now))
+    }
+
+    /// The share of the limiter's rate that is used.
+    pub(super) fn rate_share(&self) -> f64 {
+        self.share
+    }
+
     /// Whether opens are slower than the limiter allows, because the server reported overload.
     pub(super) fn is_slowed(&self) -> bool {
         self.share < 1.0

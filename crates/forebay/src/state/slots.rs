@@ -87,8 +87,8 @@ pub(super) struct Slot {
 
     /// It was opened with `open_one`. The governor neither delays such an open nor pauses when it fails.
     pub(super) is_extra: bool,
-    /// When its open began.
-    pub(super) began_at: Instant,
+    /// When its open began, and once it is open, when it was opened.
+    pub(super) since: Instant,
     pub(super) expires_at: Instant,
     pub(super) retire_at: Instant,
     pub(super) period: Option<Period>,
@@ -147,7 +147,7 @@ impl Slots {
                 marks: Marks::default(),
                 served: None,
                 is_extra: false,
-                began_at: now,
+                since: now,
                 expires_at: Instant::NEVER,
                 retire_at: Instant::NEVER,
                 period: None,
@@ -160,7 +160,7 @@ impl Slots {
         let slot = &mut self[index];
         slot.state = SlotState::Opening;
         slot.is_extra = false;
-        slot.began_at = now;
+        slot.since = now;
         self.key(index)
     }
 

@@ -12,6 +12,7 @@ mod extra_opens;
 mod faults;
 mod fleet_phase;
 mod histories;
+mod inspection;
 mod leases;
 mod lifetimes;
 mod logs;
