@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::config::{Config, ConfigError};
 use crate::connect::Connect;
 use crate::core::Core;
-use crate::event::{Event, Observer, Observers};
+use crate::event::{Observer, Observers};
 use crate::lease::{LeaseClient, Leases};
 use crate::limit::{Limit, LocalLimit};
 use crate::reservoir::Reservoir;
@@ -73,7 +73,7 @@ impl<C: Connect> Builder<C> {
 
     /// Starts the reservoir and waits until [`low_watermark`](Config::low_watermark) connections are usable.
     /// If that takes longer than [`fill_timeout`](Config::fill_timeout), it returns all the same: the
-    /// reservoir serves with the connections it has, and reports [`Event::FillTimedOut`].
+    /// reservoir serves with the connections it has, and reports [`Event::FillTimedOut`](crate::Event::FillTimedOut).
     /// It stops waiting once the server [denies](Reservoir::denial) access.
     ///
     /// # Cancel safety
@@ -82,27 +82,13 @@ impl<C: Connect> Builder<C> {
     /// # Errors
     /// Returns an error if the configuration is invalid, or if there is no runtime.
     pub async fn start(self) -> Result<Reservoir<C>, StartError> {
-        let (timeout, watermark) = (self.config.fill_timeout, self.config.watermark());
         let reservoir = self.start_empty()?;
-        let core = reservoir.core();
-        let began = core.runtime.now();
-        let filled = reservoir.filled_or_denied(timeout).await;
-        let (size, target) = (reservoir.status().size(), reservoir.status().target_ready);
-        let last_open_error = core.last_failure(began);
-        core.observe(&if filled {
-            Event::Filled { size, target, took: core.runtime.now().since(began) }
-        } else {
-            Event::FillTimedOut {
-                size,
-                low_watermark: watermark,
-                waited: core.runtime.now().since(began).min(timeout),
-                last_open_error: last_open_error.as_deref(),
-            }
-        });
+        reservoir.first_fill().await;
         Ok(reservoir)
     }
 
     /// Starts the reservoir and returns at once. The reservoir fills in the background.
+    /// [`first_fill`](Reservoir::first_fill) waits for that.
     ///
     /// # Errors
     /// Returns an error if the configuration is invalid, or if there is no runtime.

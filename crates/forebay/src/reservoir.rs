@@ -13,7 +13,7 @@ use crate::config::{Config, ConfigError};
 use crate::connect::Connect;
 use crate::core::{Core, CoreState};
 use crate::error::{CheckoutError, OpenError};
-use crate::event::Failure;
+use crate::event::{Event, Failure};
 use crate::inspection::{ConnectionStatus, RefillStatus};
 use crate::race::{self, First};
 use crate::state::{Refilling, TakeOutcome};
@@ -217,11 +217,33 @@ impl<C: Connect> Reservoir<C> {
         matches!(reached, Some(First::Left(())))
     }
 
-    /// Like `filled`, but also ends once access is denied. Cancel safe.
-    pub(crate) async fn filled_or_denied(&self, wait: Duration) -> bool {
-        let settled = self.core.reached(|state| state.is_filled() || state.is_denied());
-        let reached = self.core.within(wait, race::first(settled, self.core.closed())).await;
-        matches!(reached, Some(First::Left(()))) && self.core.lock().is_filled()
+    /// Waits for the first fill, as [`start`](Builder::start) does: until the low watermark is reached, the
+    /// [`fill_timeout`](crate::Config::fill_timeout) is over, or the server [denies](Self::denial) access. Then it reports
+    /// [`Event::Filled`] or [`Event::FillTimedOut`] to the observers. Call it once, after
+    /// [`start_empty`](Builder::start_empty). Returns whether the low watermark was reached.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the wait and reports nothing. The reservoir fills on.
+    pub async fn first_fill(&self) -> bool {
+        let core = &self.core;
+        let timeout = core.config.lock().fill_timeout;
+        let began = core.runtime.now();
+        let settled = core.reached(|state| state.is_filled() || state.is_denied());
+        let reached = core.within(timeout, race::first(settled, core.closed())).await;
+        let filled = matches!(reached, Some(First::Left(()))) && core.lock().is_filled();
+        let (status, took) = (self.status(), core.runtime.now().since(began));
+        let last_open_error = core.last_failure(began);
+        core.observe(&if filled {
+            Event::Filled { size: status.size(), target: status.target_ready, took }
+        } else {
+            Event::FillTimedOut {
+                size: status.size(),
+                low_watermark: status.low_watermark,
+                waited: took.min(timeout),
+                last_open_error: last_open_error.as_deref(),
+            }
+        });
+        filled
     }
 
     /// Why the server denies access, if no connection is usable and waiting does not help. Callers get this as

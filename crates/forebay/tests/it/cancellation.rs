@@ -145,6 +145,23 @@ fn filled_dropped_while_it_waits_changes_nothing() {
 }
 
 #[test]
+fn a_first_fill_dropped_while_it_waits_reports_nothing() {
+    for gate in GATES {
+        let (world, builder, _) = held_at(gate);
+        let reservoir = builder.start_empty().unwrap();
+        let mut filled = Box::pin(reservoir.first_fill());
+        hold_at_gate(&world, &mut filled);
+        let before = reservoir.status();
+        drop(filled);
+        assert_eq!((world.heard("Filled"), world.heard("FillTimedOut")), (0, 0));
+        assert_eq!(reservoir.status(), before);
+        drop(reservoir);
+        open_the_gate(&world);
+        world.assert_nothing_left();
+    }
+}
+
+#[test]
 fn checkout_dropped_unpolled_queued_served_and_after_a_stale_one_loses_nothing() {
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum At {
