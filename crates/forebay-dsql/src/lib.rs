@@ -24,6 +24,7 @@ mod postgres;
 mod settings;
 #[cfg(feature = "sqlx")]
 mod sqlx;
+mod status_page;
 mod timestamp;
 mod token;
 mod transaction;
@@ -47,12 +48,13 @@ pub use pool::{
 };
 #[cfg(feature = "tokio-postgres")]
 pub use postgres::{ConnectionState, Postgres, PostgresConnection, StateTracker};
-pub use settings::{EnvReader, Note, Settings, StandardSettings};
+pub use settings::{EnvReader, Note, Settings, StandardSettings, StatusPageSettings};
 #[cfg(feature = "sqlx")]
 pub use sqlx::{Sqlx, SqlxConnection};
 pub use timestamp::{TimeOutOfRange, Timestamp};
 pub use token::{
     Action, Cause, Identity, SignFuture, Signed, Signer, Token, TokenCache, TokenError, TokenRequest,
+    TokenStatus,
 };
 pub use transaction::{
     BodyError, Operation, RetryBudget, RetryPolicy, Session, Sessions, Stage, Transaction, Transactions,

@@ -1,17 +1,18 @@
 //! What all pools of a process share.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay::rt::{self, NoRuntime, Runtime};
 use forebay::{Config, ConfigError, LocalLimit, Problem, Seed};
 use forebay_fleet::{Fleet, FleetSettings, FleetStatus, Tables, Wiring};
 
-use crate::driver::{ConnectorParts, Driver};
+use crate::driver::Driver;
 use crate::id::{Ids, Node};
 use crate::options::Options;
-use crate::pool::Builder;
+use crate::pool::{Builder, Made};
+use crate::status_page::ServedPage;
 use crate::token::{Signer, TokenCache};
 
 /// One process among those that use a cluster. All its pools to that cluster share what this holds: the cache of tokens, the
@@ -42,6 +43,18 @@ struct Shared {
     fleet: Option<Fleet>,
     configured_node: Option<Node>,
     runtime: Arc<dyn Runtime>,
+    /// Served from here on, so that its metrics include those of the fleet.
+    _page: Option<Arc<ServedPage>>,
+}
+
+/// A handle to a [`Member`] that does not keep it in its fleet.
+#[derive(Clone)]
+pub(crate) struct WeakMember(Weak<Shared>);
+
+impl WeakMember {
+    pub(crate) fn fleet_status(&self) -> Option<FleetStatus> {
+        Member(self.0.upgrade()?).fleet_status()
+    }
 }
 
 /// Makes the cache of tokens once it is known where tasks run, and for which service.
@@ -91,12 +104,13 @@ impl Member {
     /// everything but the host; each pool needs a name of its own (`pool`) for its metrics.
     pub fn pool<C: Driver>(&self, options: Options) -> Builder<C> {
         let (host, tokens) = (self.0.host.clone(), self.0.tokens.clone());
-        let builder = Builder::of_member(options, self.0.wiring.clone(), move |options, runtime| {
+        let weak = WeakMember(Arc::downgrade(&self.0));
+        let builder = Builder::of_member(options, self.0.wiring.clone(), weak, move |options, runtime| {
             if options.host() != host {
                 let allowed = format!("{host}, which this member joined for");
                 return Err(problem("host", options.host(), allowed));
             }
-            C::new(ConnectorParts::new(options.clone(), tokens, runtime))
+            Made::new(options, tokens, runtime)
         });
         builder.runtime(Arc::clone(&self.0.runtime))
     }
@@ -213,6 +227,7 @@ impl MemberBuilder {
             Some(runtime) => runtime,
             None => rt::current()?,
         };
+        let page = ServedPage::open(&options, &runtime).await;
         let config = options.config();
         let pools = pools.unwrap_or_else(|| vec![pool_config(&options)]);
         let fleet = match fleet_settings(&options, &pools, max_open) {
@@ -233,6 +248,7 @@ impl MemberBuilder {
             fleet,
             configured_node: options.node(),
             runtime,
+            _page: page,
         })))
     }
 }

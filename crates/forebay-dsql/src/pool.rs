@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use forebay::rt::Runtime;
 use forebay::{CheckoutError, Connect, Reservoir, Status};
+use forebay_fleet::FleetStatus;
 
 use crate::driver::Driver;
 use crate::error::Error;
+use crate::member::WeakMember;
 use crate::options::Options;
-use crate::token::Signer;
+use crate::status_page::ServedPage;
+use crate::token::{Identity, Signer, TokenCache, TokenStatus};
 use crate::transaction::{BodyError, Session, Sessions, Transaction, Transactions};
 
 mod builder;
@@ -18,11 +21,12 @@ mod keeper;
 mod lending;
 pub mod metrics;
 mod pooled_connection;
-mod registry;
+pub(crate) mod registry;
 mod standard;
 mod warmup;
 
 pub use builder::Builder;
+pub(crate) use builder::Made;
 use metrics::PoolMetrics;
 pub use pooled_connection::PooledConnection;
 use registry::Registering;
@@ -51,6 +55,32 @@ pub struct DsqlPool<C: Connect> {
     /// How long it may take a connection to answer.
     pub(crate) maintenance_timeout: Duration,
     pub(crate) transactions: Transactions,
+    pub(crate) tokens: Option<PoolTokens>,
+    pub(crate) member: Option<WeakMember>,
+    /// The page that shows this pool. It is served as long as a pool has it.
+    pub(crate) page: Option<Arc<ServedPage>>,
+}
+
+/// The parts of a pool that tell what it does. A pool that is still starting has them, too.
+#[cfg_attr(not(feature = "status-page"), expect(dead_code, reason = "only the page reads them"))]
+pub(crate) struct PoolHandles<'a, C: Connect> {
+    pub(crate) reservoir: &'a Reservoir<Registering<C>>,
+    pub(crate) mode: PoolMode,
+    pub(crate) member: Option<&'a WeakMember>,
+    pub(crate) tokens: Option<&'a PoolTokens>,
+}
+
+/// The tokens of a pool's connections.
+#[derive(Clone)]
+pub(crate) struct PoolTokens {
+    pub(crate) cache: TokenCache,
+    pub(crate) identity: Identity,
+}
+
+impl PoolTokens {
+    pub(crate) fn status(&self) -> Option<TokenStatus> {
+        self.cache.status(&self.identity)
+    }
 }
 
 impl<C: Driver> DsqlPool<C> {
@@ -167,6 +197,37 @@ impl<C: Connect> DsqlPool<C> {
         (self.mode == PoolMode::Reservoir).then(|| self.reservoir.status())
     }
 
+    /// What a page shows of it.
+    #[cfg(feature = "status-page")]
+    pub(crate) fn handles(&self) -> PoolHandles<'_, C> {
+        PoolHandles {
+            reservoir: &self.reservoir,
+            mode: self.mode,
+            member: self.member.as_ref(),
+            tokens: self.tokens.as_ref(),
+        }
+    }
+
+    /// The age of the token that new connections use. `None` if the connector has no tokens, or has not asked for one.
+    #[must_use]
+    pub fn token_status(&self) -> Option<TokenStatus> {
+        self.tokens.as_ref()?.status()
+    }
+
+    /// What this process knows of its fleet. `None` if the pool does not belong to a [`Member`](crate::Member), or if that shares
+    /// nothing with others.
+    #[must_use]
+    pub fn fleet_status(&self) -> Option<FleetStatus> {
+        self.member.as_ref()?.fleet_status()
+    }
+
+    /// Where the status page that shows this pool is served, if the options ask for one.
+    #[cfg(feature = "status-page")]
+    #[must_use]
+    pub fn status_page(&self) -> Option<std::net::SocketAddr> {
+        self.page.as_ref().map(|page| page.address())
+    }
+
     /// Lists, counts and retires connections.
     #[must_use]
     pub fn registry(&self) -> &Registry {
@@ -214,6 +275,9 @@ impl<C: Connect> Clone for DsqlPool<C> {
             acquire_timeout: self.acquire_timeout,
             maintenance_timeout: self.maintenance_timeout,
             transactions: self.transactions.clone(),
+            tokens: self.tokens.clone(),
+            member: self.member.clone(),
+            page: self.page.clone(),
         }
     }
 }

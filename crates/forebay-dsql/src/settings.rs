@@ -3,11 +3,13 @@
 mod reading;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use forebay::{Config, ConfigError, Problem};
 use forebay_fleet::{FleetSettings, LeaseSettings, RateSettings, StoreOutagePolicy};
 
+use crate::token::Token;
 use crate::variables;
 use reading::Reading;
 
@@ -37,6 +39,8 @@ pub struct Settings {
     pub node_id: Option<u16>,
     /// Standard mode's warm-up and keeper.
     pub standard: StandardSettings,
+    /// Where the status page is served, if anywhere. It needs the feature `status-page`.
+    pub status_page: Option<StatusPageSettings>,
     /// Repairs and typos. Each is worth a warning: see [`Note::log`].
     pub notes: Vec<Note>,
 }
@@ -51,6 +55,16 @@ pub struct StandardSettings {
     pub keeper_tick: Duration,
     /// Connections the keeper opens at a look.
     pub keeper_max: Option<usize>,
+}
+
+/// Where the status page of this process is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StatusPageSettings {
+    /// The address and the port. Port 0: any free one.
+    pub listen: SocketAddr,
+    /// What clients must present. Required unless the address is a loopback one.
+    pub token: Option<Token>,
 }
 
 impl Settings {

@@ -114,6 +114,18 @@ impl<S: Signer + ?Sized> Signer for Arc<S> {
     }
 }
 
+/// What is known of a token, without the token. See [`TokenCache::status`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TokenStatus {
+    /// The time since it was signed. `None` if there is no good one.
+    pub age: Option<Duration>,
+    /// How long it can still be used.
+    pub good_for: Duration,
+    /// How many signings have failed since the last one that succeeded.
+    pub failures: u32,
+}
+
 /// Why there is no token.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -129,13 +129,17 @@ variables! { PREFIXED true:
         "standard mode: how often the keeper looks";
     KEEPER_MAX "POOL_KEEPER_MAX_CONNS_PER_TICK" "number" "by size" "keeper_max"
         "standard mode: connections the keeper opens at a look";
+    DESK_LISTEN "DESK_LISTEN" "address and port" "none: no page" "desk_listen"
+        "where the status page is served, such as `127.0.0.1:9464`; needs the feature `status-page`, and a token unless the address is a loopback one";
+    DESK_TOKEN "DESK_TOKEN" "text, a secret" "none" "desk_token"
+        "the token that the status page asks for; at least 16 characters";
 }
 
 /// Beginnings of variables of a later version of the original: known, warned about, not used.
 pub(crate) const NOT_USED: [&str; 2] = ["TOKEN_BUCKET_", "SLOT_BLOCK_"];
 
 /// Beginnings that are ours alone: any other name that begins so is a typo.
-pub(crate) const OURS: [&str; 4] = ["RESERVOIR_", "DISTRIBUTED_", "CONNECTION_", "POOL_"];
+pub(crate) const OURS: [&str; 5] = ["RESERVOIR_", "DISTRIBUTED_", "CONNECTION_", "POOL_", "DESK_"];
 
 /// Every variable, in the order of the manual.
 pub fn all() -> impl Iterator<Item = &'static Variable> {

@@ -51,6 +51,7 @@ impl<C: Connect> Reservoir<C> {
         Self { alive: Arc::new(Alive(Arc::clone(&core))), core }
     }
 
+    #[cfg(any(feature = "bb8", feature = "deadpool"))]
     pub(crate) fn core(&self) -> &Arc<Core<C>> {
         &self.core
     }

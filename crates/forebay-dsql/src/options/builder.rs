@@ -1,6 +1,8 @@
 //! Collects options, and checks them as a whole.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,11 +35,21 @@ pub struct OptionsBuilder {
     pub(super) config: Option<Config>,
     pub(super) origin: Origin,
     /// For the reader of variables: region, token life, service, modes, limits.
-    pub(super) variables: BTreeMap<String, String>,
+    pub(super) variables: Variables,
     /// Found before `build`: a malformed URL, an unknown key.
     pub(super) problems: Vec<Problem>,
     /// The URL is malformed, so nothing was read from it.
     pub(super) unread: bool,
+}
+
+/// Variables by name. They may be a whole environment, so `Debug` shows no values: some are secrets.
+#[derive(Clone, Default)]
+pub(super) struct Variables(pub(super) BTreeMap<String, String>);
+
+impl fmt::Debug for Variables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys().filter(|name| !self.0[*name].is_empty())).finish()
+    }
 }
 
 /// Where options come from: problems are named as the settings are there.
@@ -164,6 +176,13 @@ impl OptionsBuilder {
             .variable("DSQL_STAGGERED_STARTUP_MAX_DELAY", forebay::duration::show(longest))
     }
 
+    /// Serves a status page about the pools of this process at `address`: a live view for operators, `/metrics`, `/healthz`,
+    /// `/readyz` and `/status.json`. It needs the feature `status-page`. Any address but a loopback one needs the
+    /// variable `DSQL_DESK_TOKEN`, too. The same as the variable `DSQL_DESK_LISTEN`. Default: no page.
+    pub fn status_page(self, address: SocketAddr) -> Self {
+        self.variable("DSQL_DESK_LISTEN", address.to_string())
+    }
+
     /// All settings of the reservoir. Variables that set one of them are an error then, and so are
     /// [`max_connections`](Self::max_connections), [`acquire_timeout`](Self::acquire_timeout),
     /// [`connect_rate`](Self::connect_rate) and [`startup_jitter`](Self::startup_jitter): they would have no effect.
@@ -174,7 +193,7 @@ impl OptionsBuilder {
 
     /// Sets one of the [variables](crate::variables), such as `DSQL_NODE_ID`, as an environment would.
     pub fn variable(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.variables.insert(name.into(), value.into());
+        self.variables.0.insert(name.into(), value.into());
         self
     }
 
@@ -188,6 +207,7 @@ impl OptionsBuilder {
             return Err(ConfigError { problems });
         }
         let origin = self.origin;
+        let Variables(variables) = self.variables;
         let mut problem = |setting: &str, value: &str, allowed: &str| {
             problems.push(Problem {
                 setting: origin.name_of(setting).into(),
@@ -230,7 +250,7 @@ impl OptionsBuilder {
         for (setting, value) in [
             ("application_name", self.application_name.as_ref()),
             ("pool", self.pool.as_ref()),
-            ("DSQL_SERVICE_NAME", self.variables.get("DSQL_SERVICE_NAME")),
+            ("DSQL_SERVICE_NAME", variables.get("DSQL_SERVICE_NAME")),
         ] {
             if let Some(value) = value.filter(|value| value.contains('\0')) {
                 problem(setting, value, "a text without a zero byte");
@@ -266,7 +286,7 @@ impl OptionsBuilder {
         }
 
         let set =
-            |name: &str| self.variables.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
+            |name: &str| variables.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
         let region = set("REGION").or_else(|| set("AWS_REGION")).or_else(|| endpoint::region(&host));
         let region = region.map(str::to_owned);
         if region.is_none() {
@@ -284,12 +304,12 @@ impl OptionsBuilder {
         // Operators write environments: a wrong boolean there is false, with a warning. In code or a URL it is a mistake of
         // the caller.
         if origin != Origin::Environment {
-            for (name, value) in not_booleans(&self.variables) {
+            for (name, value) in not_booleans(&variables) {
                 problem(name, value, "true or false");
             }
         }
         if origin == Origin::Code {
-            for name in self.variables.keys() {
+            for name in variables.keys() {
                 if let Some(allowed) = not_a_variable(name) {
                     problem("the name of a variable", name, &allowed);
                 }
@@ -303,7 +323,7 @@ impl OptionsBuilder {
                 }
             }
         }
-        let settings = EnvReader::new("DSQL").server_limit(SESSION_LIMIT).read(self.variables);
+        let settings = EnvReader::new("DSQL").server_limit(SESSION_LIMIT).read(variables);
         let settings =
             match settings {
                 Ok(mut settings) => {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use forebay::{ConfigError, Problem};
 use percent_encoding::percent_decode_str;
 
-use super::builder::Origin;
+use super::builder::{Origin, Variables};
 use super::{Options, OptionsBuilder};
 use crate::settings::{closest, process_variables};
 use crate::variables::{self, Variable};
@@ -172,7 +172,7 @@ impl OptionsBuilder {
             application_name: get("PGAPPNAME"),
             ..Self::default()
         };
-        Self { variables, ..builder }
+        Self { variables: Variables(variables), ..builder }
     }
 
     /// Decodes percent signs. Bytes that are not UTF-8 are a problem.

@@ -12,18 +12,37 @@ use forebay_fleet::Wiring;
 
 use crate::driver::{ConnectorParts, Driver};
 use crate::error::Error;
-use crate::member;
+use crate::member::{self, WeakMember};
 use crate::options::Options;
 use crate::pool::metrics::PoolMetrics;
 use crate::pool::registry::{Registering, Registry};
-use crate::pool::{DsqlPool, PoolMode, standard};
+use crate::pool::{DsqlPool, PoolHandles, PoolMode, PoolTokens, standard};
 use crate::settings::Note;
+use crate::status_page::ServedPage;
 use crate::token::{Signer, TokenCache};
 use crate::transaction::RetryPolicy;
 use crate::transaction::Transactions;
 
 /// Makes the connector once it is known where tasks run.
-type Make<C> = Box<dyn FnOnce(&Options, Arc<dyn Runtime>) -> Result<C, ConfigError> + Send>;
+type Make<C> = Box<dyn FnOnce(&Options, Arc<dyn Runtime>) -> Result<Made<C>, ConfigError> + Send>;
+
+/// A connector, and the tokens it uses, if it has any.
+pub(crate) struct Made<C> {
+    connector: C,
+    tokens: Option<PoolTokens>,
+}
+
+impl<C: Driver> Made<C> {
+    pub(crate) fn new(
+        options: &Options,
+        cache: TokenCache,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<Self, ConfigError> {
+        let tokens = PoolTokens { cache: cache.clone(), identity: options.token_request().identity };
+        let connector = C::new(ConnectorParts::new(options.clone(), cache, runtime))?;
+        Ok(Self { connector, tokens: Some(tokens) })
+    }
+}
 
 /// Describes a pool. [`connect`](Self::connect) starts it.
 #[must_use = "a builder does nothing until it connects"]
@@ -32,6 +51,7 @@ pub struct Builder<C> {
     make: Make<C>,
     runtime: Option<Arc<dyn Runtime>>,
     wiring: Wiring,
+    member: Option<WeakMember>,
     observers: Vec<Box<dyn Observer>>,
     policy: RetryPolicy,
     /// After how long an idle connection is checked, unless the settings say so.
@@ -42,15 +62,14 @@ impl<C: Driver> Builder<C> {
     pub(crate) fn new(options: Options, signer: impl Signer) -> Self {
         let made = Self::made(options, |options, runtime| {
             let tokens = TokenCache::new(signer, Arc::clone(&runtime), options.service());
-            C::new(ConnectorParts::new(options.clone(), tokens, runtime))
+            Made::new(options, tokens, runtime)
         });
         Self { check_after: C::CHECK_AFTER, ..made }
     }
 
     /// Takes tokens from a cache that other pools of the process use as well, instead of having its own.
     pub fn tokens(mut self, tokens: TokenCache) -> Self {
-        self.make =
-            Box::new(|options, runtime| C::new(ConnectorParts::new(options.clone(), tokens, runtime)));
+        self.make = Box::new(|options, runtime| Made::new(options, tokens, runtime));
         self
     }
 }
@@ -58,12 +77,12 @@ impl<C: Driver> Builder<C> {
 impl<C: Connect> Builder<C> {
     /// A pool over a connector of your own. It uses only what `options` say about pools.
     pub fn over(connector: C, options: Options) -> Self {
-        Self::made(options, |_, _| Ok(connector))
+        Self::made(options, |_, _| Ok(Made { connector, tokens: None }))
     }
 
     fn made(
         options: Options,
-        make: impl FnOnce(&Options, Arc<dyn Runtime>) -> Result<C, ConfigError> + Send + 'static,
+        make: impl FnOnce(&Options, Arc<dyn Runtime>) -> Result<Made<C>, ConfigError> + Send + 'static,
     ) -> Self {
         let make = Box::new(make);
         let policy = RetryPolicy::default();
@@ -72,6 +91,7 @@ impl<C: Connect> Builder<C> {
             make,
             runtime: None,
             wiring: Wiring::default(),
+            member: None,
             observers: Vec::new(),
             policy,
             check_after: None,
@@ -82,12 +102,13 @@ impl<C: Connect> Builder<C> {
     pub(crate) fn of_member(
         options: Options,
         wiring: Wiring,
-        make: impl FnOnce(&Options, Arc<dyn Runtime>) -> Result<C, ConfigError> + Send + 'static,
+        member: WeakMember,
+        make: impl FnOnce(&Options, Arc<dyn Runtime>) -> Result<Made<C>, ConfigError> + Send + 'static,
     ) -> Self
     where
         C: Driver,
     {
-        Self { check_after: C::CHECK_AFTER, wiring, ..Self::made(options, make) }
+        Self { check_after: C::CHECK_AFTER, wiring, member: Some(member), ..Self::made(options, make) }
     }
 
     /// Where time and tasks come from. Default: the tokio runtime that [`connect`](Self::connect) is called in.
@@ -129,7 +150,7 @@ impl<C: Connect> Builder<C> {
     /// As [`DsqlPool::connect`]. Options that ask for leases or a shared rate make sense only for a pool that has them: one of a
     /// [`Member`](crate::Member).
     pub async fn connect(self) -> Result<DsqlPool<C>, Error> {
-        let Self { options, make, runtime, wiring, observers, policy, check_after } = self;
+        let Self { options, make, runtime, wiring, member, observers, policy, check_after } = self;
         options.settings().notes.iter().for_each(Note::log);
         if let Some(problem) =
             member::shares_nothing(&options, wiring.leases.is_some(), wiring.limit.is_some())
@@ -140,31 +161,45 @@ impl<C: Connect> Builder<C> {
             Some(runtime) => runtime,
             None => rt::current().map_err(StartError::from)?,
         };
+        // Before anything registers metrics.
+        let page = ServedPage::open(&options, &runtime).await;
         let began = runtime.now();
         let mut config = options.config().clone();
         if let (Some(idle), None) = (check_after, config.check_after) {
             config = config.check_after(idle);
         }
         let registry = Registry::new(Arc::clone(&runtime), config.check_after);
-        let connector = Registering::new(make(&options, Arc::clone(&runtime))?, registry.clone());
+        let Made { connector, tokens } = make(&options, Arc::clone(&runtime))?;
+        let connector = Registering::new(connector, registry.clone());
         let metrics = PoolMetrics::new(options.service(), options.pool());
         let mut reservoir = Reservoir::builder(connector.clone()).runtime(Arc::clone(&runtime));
         reservoir = wiring.reservoir(reservoir).observer(metrics.clone());
         for observer in observers {
             reservoir = reservoir.observer(Boxed(observer));
         }
+        // Before the first fill, so that the page shows it.
+        let show = |reservoir: &Reservoir<Registering<C>>, mode: PoolMode| {
+            if let Some(page) = &page {
+                let (member, tokens) = (member.as_ref(), tokens.as_ref());
+                page.show(&options, PoolHandles { reservoir, mode, member, tokens });
+            }
+        };
         let (mode, reservoir, keeper) = if options.reservoir_enabled() {
             tracing::info!("Reservoir mode enabled, registering reservoir driver");
             let reservoir = reservoir
                 .config(config.clone())
                 .observer(Metrics::new("dsql").service(options.service()).pool(options.pool()))
-                .observer(Logs::new().pool(options.pool()));
-            (PoolMode::Reservoir, Box::pin(reservoir.start()).await?, None)
+                .observer(Logs::new().pool(options.pool()))
+                .start_empty()?;
+            show(&reservoir, PoolMode::Reservoir);
+            Box::pin(reservoir.first_fill()).await;
+            (PoolMode::Reservoir, reservoir, None)
         } else {
             // As a whole, although not all of it matters in this mode.
             config.validate()?;
             let reservoir =
                 reservoir.config(standard::config(config.clone())).observer(standard::log).start_empty()?;
+            show(&reservoir, PoolMode::Standard);
             let settings = &options.settings().standard;
             let warm_up = standard::warm_up(&reservoir, &connector, &runtime, &metrics, &config, settings);
             let keeper = Box::pin(warm_up).await;
@@ -189,6 +224,9 @@ impl<C: Connect> Builder<C> {
             acquire_timeout: config.acquire_timeout,
             maintenance_timeout: config.maintenance_timeout,
             transactions,
+            tokens,
+            member,
+            page,
         })
     }
 }

@@ -1,14 +1,19 @@
 //! Reads variables one by one, and collects problems and notes.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use forebay::duration::{self, show};
 use forebay::{Config, Lifetime, Problem};
 use forebay_fleet::{LeaseMode, LeaseSettings, RateMode, RateSettings, StoreOutagePolicy, cluster_host};
 
-use super::{Note, Settings, StandardSettings, closest};
+use super::{Note, Settings, StandardSettings, StatusPageSettings, closest};
+use crate::token::Token;
 use crate::variables::{self as var, Variable};
+
+/// A shorter token can be guessed. The page has the same rule.
+const SHORTEST_TOKEN: usize = 16;
 
 /// Variables on their way to becoming settings.
 pub(super) struct Reading<'a> {
@@ -46,6 +51,7 @@ impl Reading<'_> {
                 keeper_tick: self.positive(var::KEEPER_TICK, Duration::from_secs(1)),
                 keeper_max: self.count(var::KEEPER_MAX, 1),
             },
+            status_page: self.status_page(),
             config,
             notes: Vec::new(),
         };
@@ -147,6 +153,31 @@ impl Reading<'_> {
             self.missing(var::RATE_TABLE, var::RATE_ENABLED);
         }
         enabled.then_some(rate)
+    }
+
+    fn status_page(&mut self) -> Option<StatusPageSettings> {
+        let token = self.text(var::DESK_TOKEN).map(Token::new);
+        let fits = |token: &Token| {
+            let token = token.expose_secret();
+            token.len() >= SHORTEST_TOKEN && token.bytes().all(|byte| byte.is_ascii_graphic())
+        };
+        if token.as_ref().is_some_and(|token| !fits(token)) {
+            // A secret is not repeated.
+            let setting = var::DESK_TOKEN.full_name(self.prefix).into();
+            let allowed = format!("at least {SHORTEST_TOKEN} characters, all of them visible ASCII");
+            self.problems.push(Problem { setting, value: "a token that cannot be used".to_owned(), allowed });
+        }
+        let listen = self.raw(var::DESK_LISTEN)?.parse::<SocketAddr>();
+        match &listen {
+            Err(_) => self.problem(var::DESK_LISTEN, "an IP address with a port, such as 127.0.0.1:9464"),
+            Ok(listen) if !listen.ip().is_loopback() && token.is_none() => {
+                let token = var::DESK_TOKEN.full_name(self.prefix);
+                let allowed = format!("a loopback address such as 127.0.0.1:9464, unless {token} is set");
+                self.problem(var::DESK_LISTEN, &allowed);
+            }
+            Ok(_) => {}
+        }
+        Some(StatusPageSettings { listen: listen.ok()?, token })
     }
 
     /// Notes variables with the prefix that nothing reads: most likely typos.

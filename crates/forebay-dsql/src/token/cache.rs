@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::slot::{Signing, Slot, Step};
-use super::{Identity, Signed, Signer, Token, TokenError, TokenRequest};
+use super::{Identity, Signed, Signer, Token, TokenError, TokenRequest, TokenStatus};
 use crate::metrics::TokenCounters;
 
 /// How long one signing may take. Signing is arithmetic; what takes time is to fetch credentials.
@@ -107,6 +107,19 @@ impl TokenCache {
                 return outcome;
             }
         }
+    }
+
+    /// What is known of the token of `identity`, without the token. `None` if nobody has asked for one.
+    #[must_use]
+    pub fn status(&self, identity: &Identity) -> Option<TokenStatus> {
+        let state = self.0.state.lock();
+        let slot = &state.slots.get(identity)?.slot;
+        let age = slot.age(self.0.runtime.now(), self.0.runtime.wall());
+        Some(TokenStatus {
+            age: age.map(|(age, _)| age),
+            good_for: age.map(|(_, good_for)| good_for).unwrap_or_default(),
+            failures: slot.failures(),
+        })
     }
 
     /// Forgets `token`, which the server refused, if it is still the one in the cache: the next caller gets another.

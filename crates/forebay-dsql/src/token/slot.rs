@@ -50,6 +50,7 @@ pub(super) struct Signing {
 #[derive(Debug)]
 struct Cached {
     token: Token,
+    signed_at: Instant,
     refresh_at: Instant,
     /// Its end by both clocks. The monotonic one stops while a machine sleeps, the other one can be set.
     good_until: Instant,
@@ -119,6 +120,12 @@ impl Slot {
 
     pub(super) fn failures(&self) -> u32 {
         self.failures
+    }
+
+    /// The age of the token, and how long it is still good for. `None` without a good one.
+    pub(super) fn age(&self, now: Instant, wall: Duration) -> Option<(Duration, Duration)> {
+        let cached = self.cached.as_ref().filter(|cached| cached.is_good(now, wall))?;
+        Some((now.since(cached.signed_at), cached.good_until.since(now)))
     }
 
     /// Drops the token if it is this one.
@@ -198,6 +205,7 @@ impl Slot {
         let rest = (life / 3).saturating_sub(rng.up_to(life / 20));
         self.cached = Some(Cached {
             token: token.clone(),
+            signed_at: began,
             refresh_at: (began + rest).max(now + SHORTEST_REST),
             good_until: began + usable,
             good_until_wall: began_wall + usable,

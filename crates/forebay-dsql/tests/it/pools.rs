@@ -20,6 +20,7 @@ mod patience;
 mod recall;
 mod schema;
 mod standard;
+mod status_page;
 mod step;
 mod storm;
 mod trace;

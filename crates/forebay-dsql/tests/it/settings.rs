@@ -5,7 +5,7 @@ use std::time::Duration;
 use forebay::memory::Memory;
 use forebay::rt::VirtualTime;
 use forebay::{Config, Fill, Lifetime};
-use forebay_dsql::{Builder, EnvReader, Note, Options, PoolMode, Settings, variables};
+use forebay_dsql::{Builder, EnvReader, Note, Options, OptionsBuilder, PoolMode, Settings, variables};
 use forebay_fleet::{LeaseMode, RateMode, StoreOutagePolicy};
 
 use crate::pools::logs::Lines;
@@ -417,4 +417,42 @@ fn notes_are_logged_as_warnings() {
             "WARN Reservoir configuration variable=\"DSQL_RESERVOIR_LIFETIME_JITTER\" value=\"-1s\" remark=\"0s is used instead\""
         ]
     );
+}
+
+#[test]
+fn the_status_page_is_on_loopback_or_has_a_token() {
+    assert_eq!(read(&[]).status_page, None);
+    let page = read(&[("DSQL_DESK_LISTEN", "127.0.0.1:9464")]).status_page.unwrap();
+    assert_eq!((page.listen.to_string().as_str(), page.token), ("127.0.0.1:9464", None));
+    let page = read(&[("DSQL_DESK_LISTEN", "[::]:9464"), ("DSQL_DESK_TOKEN", "0123456789abcdef")]);
+    assert_eq!(page.status_page.unwrap().token.unwrap().expose_secret(), "0123456789abcdef");
+    for (variables, expected) in [
+        (
+            &[("DSQL_DESK_LISTEN", "0.0.0.0:9464")][..],
+            "DSQL_DESK_LISTEN is \"0.0.0.0:9464\", but must be a loopback address such as 127.0.0.1:9464, unless DSQL_DESK_TOKEN is set",
+        ),
+        (
+            &[("DSQL_DESK_LISTEN", "9464")],
+            "DSQL_DESK_LISTEN is \"9464\", but must be an IP address with a port, such as 127.0.0.1:9464",
+        ),
+        (
+            &[("DSQL_DESK_LISTEN", "0.0.0.0:9464"), ("DSQL_DESK_TOKEN", "hunter2")],
+            "DSQL_DESK_TOKEN is a token that cannot be used, but must be at least 16 characters, all of them visible ASCII",
+        ),
+    ] {
+        assert_eq!(problems(variables), [expected]);
+    }
+}
+
+#[test]
+fn no_debug_output_shows_a_token_or_the_rest_of_the_environment() {
+    let variables = [
+        ("CLUSTER_ENDPOINT", "abc.dsql.us-east-1.on.aws"),
+        ("DSQL_DESK_LISTEN", "0.0.0.0:9464"),
+        ("DSQL_DESK_TOKEN", "a-secret-of-the-page"),
+        ("AWS_SECRET_ACCESS_KEY", "a-secret-of-aws"),
+    ];
+    let builder = OptionsBuilder::from_variables(variables);
+    let shown = format!("{builder:?} {:?}", builder.clone().build().unwrap());
+    assert!(shown.contains("DSQL_DESK_TOKEN") && !shown.contains("a-secret"), "{shown}");
 }

@@ -70,6 +70,25 @@ fn a_token_in_use_is_renewed_before_a_third_of_its_life_and_one_nobody_wants_is_
 }
 
 #[test]
+fn the_status_tells_the_age_of_a_token_and_never_the_token() {
+    let world = World::new();
+    let status = || world.cache.status(&world.request.identity);
+    assert_eq!(status(), None, "nobody has asked");
+    assert_eq!(world.number(), 1);
+    world.pass(2 * MINUTE);
+    let known = status().unwrap();
+    assert_eq!((known.age, known.failures), (Some(2 * MINUTE), 0));
+    assert_eq!(known.good_for, 13 * MINUTE - 10 * SECOND, "with a margin");
+    assert_eq!(world.number(), 1, "it is wanted, and so it is to be renewed");
+    world.desk.answer(Answer::Fail);
+    world.pass(20 * MINUTE);
+    let known = status().unwrap();
+    assert_eq!((known.age, known.good_for), (None, Duration::ZERO));
+    assert!(known.failures > 0, "{known:?}");
+    assert!(!format!("{known:?}").contains("for admin"));
+}
+
+#[test]
 fn ten_minutes_without_a_signer_go_unnoticed() {
     let world = World::new();
     assert_eq!(world.number(), 1);

@@ -1,0 +1,90 @@
+//! The page, and its server.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+
+use forebay::Connect;
+use forebay::rt::Runtime;
+use forebay_status::{Listen, Server, StatusPage};
+use tokio::sync::Mutex;
+
+use crate::options::Options;
+use crate::pool::PoolHandles;
+use crate::settings::StatusPageSettings;
+use crate::status_page::source::Source;
+use crate::token::Token;
+
+/// The pages of this process, by address: pools that name the same address are on the same page.
+static PAGES: Mutex<BTreeMap<SocketAddr, Weak<ServedPage>>> = Mutex::const_new(BTreeMap::new());
+
+/// A page and its server. It ends with the last pool and member that has it.
+pub(crate) struct ServedPage {
+    page: StatusPage,
+    server: Server,
+}
+
+impl ServedPage {
+    /// The page that the options ask for, if any. It is served from now on.
+    ///
+    /// A page that cannot be served does not stop a service: it is logged.
+    ///
+    /// Call it before anything registers metrics: it installs an exporter, unless the program has one.
+    pub(crate) async fn open(options: &Options, runtime: &Arc<dyn Runtime>) -> Option<Arc<Self>> {
+        let StatusPageSettings { listen, token } = options.settings().status_page.as_ref()?;
+        let mut pages = PAGES.lock().await;
+        if let Some(page) = pages.get(listen).and_then(Weak::upgrade) {
+            return Some(page);
+        }
+        let mut page = StatusPage::new().runtime(Arc::clone(runtime));
+        match forebay_status::prometheus() {
+            Ok(render) => page = page.metrics(render),
+            Err(error) => tracing::info!(target: "forebay", %error, "Status page: no /metrics"),
+        }
+        match serve(&page, *listen, token.as_ref()).await {
+            Ok(server) => {
+                tracing::info!(target: "forebay", address = %server.address(), "Status page enabled");
+                let served = Arc::new(Self { page, server });
+                pages.insert(*listen, Arc::downgrade(&served));
+                Some(served)
+            }
+            Err(error) => {
+                tracing::error!(target: "forebay", %listen, %error, "Status page: cannot be served");
+                None
+            }
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// Shows a pool, until it is gone.
+    pub(crate) fn show<C: Connect>(&self, options: &Options, pool: PoolHandles<'_, C>) {
+        self.page.pool(format!("{}/{}", options.service(), options.pool()), Source::new(pool));
+    }
+}
+
+/// Cancel safe.
+async fn serve(
+    page: &StatusPage,
+    listen: SocketAddr,
+    token: Option<&Token>,
+) -> Result<Server, Box<dyn Error + Send + Sync>> {
+    // Sockets are tokio's, whatever the pool runs on.
+    tokio::runtime::Handle::try_current()?;
+    let listen = Listen::new(listen);
+    let listen = match token {
+        Some(token) => listen.token(forebay_status::Token::new(token.expose_secret())?),
+        None => listen,
+    };
+    Ok(page.serve(listen).await?)
+}
+
+impl fmt::Debug for ServedPage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ServedPage({})", self.address())
+    }
+}
