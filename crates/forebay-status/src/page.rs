@@ -126,8 +126,9 @@ impl StatusPage {
         self.shared.board.lock().note(now, text.into());
     }
 
-    /// The page and its endpoints, to mount in a service of your own: alone, or with
-    /// [`Router::nest`]. It has no authentication: the service decides who may see it.
+    /// The page and its endpoints, to mount in a service of your own: alone, with [`Router::nest`], or with
+    /// [`Router::nest_service`], which also answers the path with a slash at its end. It has no
+    /// authentication: the service decides who may see it.
     ///
     /// A graceful shutdown of the service waits for its open event streams. [`close`](Self::close) ends them.
     pub fn router(&self) -> Router {
