@@ -348,7 +348,7 @@
   const charts = [levels, opens, waiting, ages];
 
   // ---- parts of the page -------------------------------------------------------------------------------------
-  const FIGURES = [['ready', 'Ready'], ['use', 'In use'], ['open', 'Opening'], ['', 'Waiting'], ['', 'Opens per second'], ['', 'Checkouts per second']];
+  const FIGURES = [['ready', 'Ready'], ['use', 'In use'], ['open', 'Opening'], ['', 'Waiting'], ['', 'Opens / s'], ['', 'Checkouts / s']];
   const CALLERS = (c) => [['got a connection', c.checkouts], ['had to wait for it', c.waits], ['found none ready while some were missing', c.empty],
     ['gave up: connections were missing', c.checkout_failures.empty], ['gave up: all were in use', c.checkout_failures.exhausted],
     ['refused: the server denies access', c.checkout_failures.denied]];
@@ -494,7 +494,9 @@
     }, (item, event) => {
       const [when, what] = item.children;
       put(when, clock(event.time));
-      set(when, 'datetime', new Date(event.time * 1000).toISOString());
+      const utc = new Date(event.time * 1000).toISOString();
+      set(when, 'datetime', utc);
+      set(when, 'title', utc);
       set(item, 'class', event.pool === null ? 'note' : '');
       set(what.children[0], 'class', `sign ${event.tone}`);
       put(what.children[0], event.tone ? `${event.tone === 'bad' ? '▲' : '●'} ` : '');

@@ -46,7 +46,7 @@ pub(crate) const STREAMS: usize = 64;
 /// ```
 #[derive(Clone)]
 pub struct StatusPage {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// Renders the metrics of the process.
@@ -95,6 +95,7 @@ impl StatusPage {
     }
 
     /// Sets the runtime that the page takes time and tasks from. It has no effect once the page is served.
+    /// [`serve`](Self::serve) needs one that runs on tokio; [`router`](Self::router) works with any.
     #[must_use]
     pub fn runtime(self, runtime: impl Runtime) -> Self {
         self.shared.settings.lock().runtime = Some(Arc::new(runtime));

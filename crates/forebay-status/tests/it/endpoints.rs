@@ -207,3 +207,12 @@ async fn a_pool_with_the_same_name_is_replaced() {
     assert_eq!(status["pools"].as_array().map(Vec::len), Some(1));
     assert_eq!(status["pools"][0]["config"]["max_open"], 7);
 }
+
+#[test]
+fn another_recorder_is_not_replaced() {
+    // The only test of this program that sets the recorder, of which there is one for each process.
+    metrics::set_global_recorder(metrics::NoopRecorder).expect("the first recorder");
+    let Err(error) = forebay_status::prometheus() else { panic!("it was replaced") };
+    assert!(matches!(error, forebay_status::PrometheusError::OtherRecorder));
+    assert!(error.to_string().contains("that recorder's render function"), "{error}");
+}
