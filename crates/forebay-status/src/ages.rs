@@ -63,10 +63,11 @@ impl Ages {
     }
 }
 
-/// The age up to which the histogram goes at least: the server's limit, or the longest life.
+/// The age up to which the histogram goes at least: the longest life, or else the server's limit. A limit far
+/// beyond the longest life would leave no room for the bars.
 fn horizon(lifecycle: &Lifecycle) -> Duration {
     let longest = lifecycle.lifetime.map(|lifetime| lifetime.base.saturating_add(lifetime.jitter / 2));
-    longest.unwrap_or_default().max(lifecycle.server_limit.unwrap_or_default())
+    longest.or(lifecycle.server_limit).unwrap_or_default()
 }
 
 fn width(range: Duration) -> u64 {
@@ -111,8 +112,8 @@ mod tests {
         time.advance(Duration::from_secs(30));
         let held = reservoir.try_checkout().unwrap();
         let ages = Ages::of(&reservoir.connections(), &lifecycle);
-        assert_eq!((ages.width, ages.ready.len()), (Duration::from_secs(120), 31), "to the server's limit");
-        assert_eq!((ages.ready[0], ages.in_use[0], ages.in_maintenance[0]), (3, 1, 0));
+        assert_eq!((ages.width, ages.ready.len()), (Duration::from_secs(15), 41), "to the longest life");
+        assert_eq!((ages.ready[2], ages.in_use[2], ages.in_maintenance[2]), (3, 1, 0));
         assert_eq!(ages.oldest, time.now().since(opened));
         assert_eq!(ages.earliest_guard, Some(Duration::from_secs(540)));
         assert!(ages.earliest_retirement < ages.earliest_guard, "{ages:?}");

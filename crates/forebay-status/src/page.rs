@@ -46,7 +46,7 @@ pub(crate) const STREAMS: usize = 64;
 /// ```
 #[derive(Clone)]
 pub struct StatusPage {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// Renders the metrics of the process.
@@ -95,6 +95,7 @@ impl StatusPage {
     }
 
     /// Sets the runtime that the page takes time and tasks from. It has no effect once the page is served.
+    /// [`serve`](Self::serve) needs one that runs on tokio; [`router`](Self::router) works with any.
     #[must_use]
     pub fn runtime(self, runtime: impl Runtime) -> Self {
         self.shared.settings.lock().runtime = Some(Arc::new(runtime));
@@ -126,8 +127,9 @@ impl StatusPage {
         self.shared.board.lock().note(now, text.into());
     }
 
-    /// The page and its endpoints, to mount in a service of your own: alone, or with
-    /// [`Router::nest`]. It has no authentication: the service decides who may see it.
+    /// The page and its endpoints, to mount in a service of your own: alone, with [`Router::nest`], or with
+    /// [`Router::nest_service`], which also answers the path with a slash at its end. It has no
+    /// authentication: the service decides who may see it.
     ///
     /// A graceful shutdown of the service waits for its open event streams. [`close`](Self::close) ends them.
     pub fn router(&self) -> Router {

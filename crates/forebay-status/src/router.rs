@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
@@ -74,16 +74,9 @@ async fn readyz(State(page): State<Arc<Shared>>) -> Response {
     text(StatusCode::SERVICE_UNAVAILABLE, &reasons.join("\n"))
 }
 
-/// A path that does not exist, or `/` below the path at which the page is nested: axum routes only the path
-/// without the slash.
-async fn unknown(page: State<Arc<Shared>>, request: Request) -> Response {
-    if request.uri().path() == "/" && request.method() == axum::http::Method::GET {
-        return index(page).await;
-    }
-    text(
-        StatusCode::NOT_FOUND,
-        "Not found. There are /, /status.json, /events, /metrics, /healthz and /readyz.",
-    )
+async fn unknown() -> Response {
+    let line = "Not found. There are /, /status.json, /events, /metrics, /healthz and /readyz.";
+    text(StatusCode::NOT_FOUND, line)
 }
 
 fn text(status: StatusCode, line: &str) -> Response {

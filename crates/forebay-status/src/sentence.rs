@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::history::Rates;
 use crate::sample::{Levels, Sample};
-use crate::words::{duration, many, rate, size};
+use crate::words::{count, duration, many, rate, size};
 
 /// What a pool does, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub(crate) fn describe(sample: &Sample, rates: &Rates, has_filled: bool) -> Sent
     } else if lacking == 0 {
         at_rest(sample)
     } else {
-        let failing = is_failing(sample);
+        let failing = is_failing(sample, rates);
         let refill = refill(sample, rates);
         if levels.waiting > 0 {
             let usable = format!("{} of {} usable", size(levels.usable()), size(levels.max_open));
@@ -175,66 +175,76 @@ fn replacing(sample: &Sample) -> Option<String> {
     Some(format!("about {}", rate(1.0 / each.as_secs_f64().max(1e-6))))
 }
 
-fn is_failing(sample: &Sample) -> bool {
-    sample.refill.last_failure.is_some()
+/// Whether opens fail and none succeeds. One that fails among many that succeed is no state of its own.
+fn is_failing(sample: &Sample, rates: &Rates) -> bool {
+    sample.refill.last_failure.is_some() && rates.opens == 0.0
 }
 
-/// What the refill does, and what it waits for: the first reason that explains it.
+/// What the refill does, and what it waits for.
 fn refill(sample: &Sample, rates: &Rates) -> String {
+    if rates.opens > 0.0 { progress(sample, rates) } else { obstacle(sample) }
+}
+
+/// Connections are being opened: how fast, why not faster, and for how long.
+fn progress(sample: &Sample, rates: &Rates) -> String {
     let refill = &sample.refill;
-    let opening = sample.levels.opening;
-    let waiting = refill.waiting_for_token + refill.waiting_for_lease + refill.waiting_for_permit;
-    if let Some(failure) = &refill.last_failure {
-        let next = match refill.paused_for {
-            Some(pause) => format!("next try in {}", duration(pause)),
-            None if opening > 0 => {
-                format!("{} under way", many(opening as u64, "more try").replace("trys", "tries"))
-            }
-            None => "trying again now".into(),
-        };
-        return format!("opens fail ({}); {next}", failure.text);
-    }
-    if refill.waiting_for_lease > 0 && refill.waiting_for_lease == waiting && rates.opens == 0.0 {
-        let fleet = sample.fleet.as_ref();
-        return match fleet {
-            Some(fleet) if fleet.outage.is_some() => {
-                "waiting for a lease: the fleet's table does not answer".into()
-            }
-            Some(fleet) if fleet.active >= fleet.limit => format!(
-                "waiting for a lease: the fleet has {} of {} in use",
-                crate::words::count(fleet.active),
-                crate::words::count(fleet.limit)
-            ),
-            _ => "waiting for a lease".into(),
-        };
-    }
-    if refill.waiting_for_token > 0 && refill.waiting_for_token == waiting && rates.opens == 0.0 {
-        return "waiting for a token".into();
-    }
-    if let Some(pause) = refill.paused_for.filter(|_| opening == 0) {
-        return format!("the server asked for fewer opens; next in {}", duration(pause));
-    }
-    if rates.opens == 0.0 {
-        return match opening {
-            0 => "no open has started yet".into(),
-            opening if refill.waiting_for_permit == opening => {
-                format!(
-                    "waiting for {}, which permits {}",
-                    refill.limiter,
-                    rate(refill.per_second * refill.rate_share)
-                )
-            }
-            opening => format!("opening {}", many(opening as u64, "connection")),
-        };
-    }
     let limited = if refill.rate_share < 0.995 {
         format!(", slowed to {:.0} % of the rate because the server pushed back", refill.rate_share * 100.0)
     } else if refill.waiting_for_permit > 0 {
         format!(", limited by {}", refill.limiter)
+    } else if refill.waiting_for_lease > 0 {
+        ", limited by leases".into()
     } else {
         String::new()
     };
-    format!("refilling at {}{limited}{}", rate(rates.opens), to_target(sample, rates))
+    let failing = match rates.open_failures {
+        0.0 => String::new(),
+        failures => format!(", while {} fail", rate(failures)),
+    };
+    format!("refilling at {}{limited}{failing}{}", rate(rates.opens), to_target(sample, rates))
+}
+
+/// No connection was opened lately: the first reason that explains it.
+fn obstacle(sample: &Sample) -> String {
+    let refill = &sample.refill;
+    let opening = sample.levels.opening;
+    if let Some(failure) = &refill.last_failure {
+        let next = match (refill.paused_for, opening) {
+            (Some(pause), _) => format!("next try in {}", duration(pause)),
+            (None, 0) => "trying again".into(),
+            (None, opening) => format!("trying again with {}", size(opening)),
+        };
+        return format!("opens fail ({}); {next}", failure.text);
+    }
+    // An open waits for a token, then for a lease, then for a permit. What all wait for explains it.
+    if opening > 0 && refill.waiting_for_token == opening {
+        return "waiting for a token".into();
+    }
+    if opening > 0 && refill.waiting_for_lease == opening {
+        return no_lease(sample);
+    }
+    if opening > 0 && refill.waiting_for_permit == opening {
+        let permitted = rate(refill.per_second * refill.rate_share);
+        return format!("waiting for {}, which permits {permitted}", refill.limiter);
+    }
+    match (opening, refill.paused_for) {
+        (0, Some(pause)) => format!("the server asked for fewer opens; next try in {}", duration(pause)),
+        (0, None) => "no open has started yet".into(),
+        (opening, _) => format!("opening {}", many(opening as u64, "connection")),
+    }
+}
+
+fn no_lease(sample: &Sample) -> String {
+    match &sample.fleet {
+        Some(fleet) if fleet.outage.is_some() => {
+            "waiting for a lease: the fleet's table does not answer".into()
+        }
+        Some(fleet) if fleet.active >= fleet.limit => {
+            let (active, limit) = (count(fleet.active), count(fleet.limit));
+            format!("waiting for a lease: the fleet has {active} of {limit} in use")
+        }
+        _ => "waiting for a lease".into(),
+    }
 }
 
 /// How long the rest takes at the present rate.
@@ -246,3 +256,6 @@ fn to_target(sample: &Sample, rates: &Rates) -> String {
         _ => String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests;

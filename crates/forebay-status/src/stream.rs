@@ -38,7 +38,7 @@ pub(crate) fn respond(page: Arc<Shared>, runtime: Arc<dyn Runtime>) -> Response 
         let text = format!("{STREAMS} event streams are open, and that is the limit: close some pages\n");
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     };
-    let reader = Reader { messages: page.messages(), page, runtime, sent: None, _permit: permit };
+    let reader = Reader::new(page, runtime, permit);
     let body = Body::from_stream(stream::unfold(reader, |mut reader| async {
         reader.next().await.map(|bytes| (Ok::<_, Infallible>(bytes), reader))
     }));
@@ -46,6 +46,10 @@ pub(crate) fn respond(page: Arc<Shared>, runtime: Arc<dyn Runtime>) -> Response 
 }
 
 impl Reader {
+    fn new(page: Arc<Shared>, runtime: Arc<dyn Runtime>, permit: OwnedSemaphorePermit) -> Self {
+        Self { messages: page.messages(), page, runtime, sent: None, _permit: permit }
+    }
+
     /// The next bytes for the reader. `None` at the end. Cancel safe: nothing is marked as sent before it is
     /// returned.
     async fn next(&mut self) -> Option<Bytes> {
@@ -98,9 +102,97 @@ fn frame(event: &str, id: u64, data: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use forebay::memory::Memory;
+    use forebay::rt::VirtualTime;
+    use forebay::{Config, ConnectionStatus, Reservoir, WeakReservoir};
     use serde_json::json;
 
     use super::*;
+    use crate::{PoolSnapshot, PoolSource, StatusPage};
+
+    /// A reservoir that counts how often its connections are listed.
+    struct Counting(WeakReservoir<Memory>, Arc<AtomicU64>);
+
+    impl PoolSource for Counting {
+        fn snapshot(&self) -> Option<PoolSnapshot> {
+            self.0.snapshot()
+        }
+
+        fn connections(&self) -> Vec<ConnectionStatus> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0.connections()
+        }
+    }
+
+    fn reader(page: &StatusPage, time: &VirtualTime) -> Reader {
+        let permit = Arc::clone(&page.shared.streams).try_acquire_owned().unwrap();
+        let runtime = page.shared.start().unwrap();
+        assert_eq!(runtime.now(), time.now());
+        Reader::new(Arc::clone(&page.shared), runtime, permit)
+    }
+
+    /// The first line of the next event, and its number.
+    fn next(reader: &mut Reader, time: &VirtualTime) -> (String, u64) {
+        let bytes = time.run(reader.next()).unwrap();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with("retry"));
+        let event = lines.next().unwrap().to_owned();
+        (event, lines.next().map(|line| line["id: ".len()..].parse().unwrap()).unwrap_or_default())
+    }
+
+    #[test]
+    fn a_slow_reader_skips_samples_and_gets_the_whole_again() {
+        let time = VirtualTime::new();
+        let page = StatusPage::new().runtime(time.clone());
+        let mut reader = reader(&page, &time);
+        assert_eq!(next(&mut reader, &time), ("event: whole".into(), 1));
+        assert_eq!(next(&mut reader, &time), ("event: sample".into(), 2));
+        assert_eq!(next(&mut reader, &time), ("event: sample".into(), 3));
+        time.advance(Duration::from_secs(60));
+        assert_eq!(next(&mut reader, &time), ("event: whole".into(), 123), "only the last one was kept");
+        assert_eq!(next(&mut reader, &time), ("event: sample".into(), 124));
+        page.close();
+        assert_eq!(time.run(reader.next()), None);
+    }
+
+    #[test]
+    fn a_cancelled_wait_loses_no_sample() {
+        let time = VirtualTime::new();
+        let page = StatusPage::new().runtime(time.clone());
+        let mut reader = reader(&page, &time);
+        next(&mut reader, &time);
+        for _ in 0..3 {
+            let mut waiting = Box::pin(reader.next());
+            let polled = waiting.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+            assert!(polled.is_pending());
+        }
+        assert_eq!(next(&mut reader, &time), ("event: sample".into(), 2));
+    }
+
+    #[test]
+    fn connections_are_listed_only_while_somebody_looks() {
+        let time = VirtualTime::new();
+        let config = Config::default().max_open(3).startup_jitter(Duration::ZERO);
+        let builder = Reservoir::builder(Memory::new(time.clone())).config(config).runtime(time.clone());
+        let reservoir = time.run(builder.start()).unwrap();
+        let lists = Arc::new(AtomicU64::new(0));
+        let page = StatusPage::new().runtime(time.clone());
+        page.pool("orders", Counting(reservoir.downgrade(), Arc::clone(&lists)));
+        drop(page.router());
+        let listed_in = |seconds| {
+            time.advance(Duration::from_secs(seconds));
+            lists.swap(0, Ordering::Relaxed)
+        };
+        assert_eq!(listed_in(10), 0);
+        let reader = reader(&page, &time);
+        assert_eq!(listed_in(10), 20);
+        drop(reader);
+        assert_eq!(listed_in(10), 0);
+        assert!(page.status_json().contains("orders"));
+        assert_eq!(listed_in(10), 1);
+    }
 
     #[test]
     fn an_event_is_one_line_of_data() {

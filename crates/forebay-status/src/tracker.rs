@@ -205,3 +205,6 @@ fn closing(last: &Sample, sample: &Sample, changes: &mut Vec<Change>) {
         changes.push(Change::Closed);
     }
 }
+
+#[cfg(test)]
+mod tests;
