@@ -289,7 +289,8 @@ fn does_not_grow(browser: &Browser, world: &World) {
 }
 
 fn says_when_it_is_cut_off(browser: &Browser, world: &mut World) {
-    assert_eq!(browser.evaluate("document.querySelector('#lost').hidden"), true);
+    world.pass(0.5);
+    browser.wait_for("document.querySelector('#lost').hidden");
     world.stop_serving();
     browser.wait_for("!document.querySelector('#lost').hidden && document.querySelector('#lost').innerText.includes('Connection lost')");
     fs::write(folder().join("lost-1280-light.png"), browser.screenshot(Some(500))).expect("written");
