@@ -520,7 +520,10 @@
     const colour = { good: '%23128f6a', notice: '%23c47600', bad: '%23c23f00' }[tone];
     set($('icon'), 'href', `data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'><rect y='3' width='16' height='10' rx='2' fill='${colour}'/></svg>`);
     renderPools();
+    // A pool that was gone before its first sample has no numbers.
     $('none').hidden = Boolean(pool);
+    $('gone').hidden = !pool || Boolean(pool.levels);
+    if (pool) put($('gone'), `${pool.name} is ${pool.sentence}`);
     $('details').hidden = !pool || !pool.levels;
     if (pool && pool.levels) {
       renderNow(pool);

@@ -34,7 +34,7 @@ pub(crate) enum Change {
     /// Callers got no connection.
     GaveUp { count: u64, reason: CheckoutFailure },
     /// Fewer connections than the low watermark are usable.
-    BelowWatermark { usable: usize, watermark: usize },
+    BelowWatermark { usable: usize, max_open: usize, watermark: usize },
     /// Enough connections are usable again, or for the first time.
     AboveWatermark { usable: usize, after: Duration },
     /// The first fill is done.
@@ -64,18 +64,20 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Adds `other` to this change if both are of the same kind. Returns whether it did.
+    /// Adds `other` to this change if both are of the same kind, and of one that is counted. Returns whether
+    /// it did.
     pub(crate) fn absorb(&mut self, other: &Self) -> bool {
-        let (Some(more), Some(counted)) = (other.counted(), self.counted()) else { return false };
         if !self.is_alike(other) {
             return false;
         }
-        if let (Self::OpensFailed { text, .. }, Self::OpensFailed { text: Some(latest), .. }) =
-            (&mut *self, other)
+        let mut other = other.clone();
+        let (Some(count), Some(more)) = (self.count_mut(), other.count_mut()) else { return false };
+        *count += *more;
+        if let (Self::OpensFailed { text, .. }, Self::OpensFailed { text: latest @ Some(_), .. }) =
+            (self, other)
         {
-            *text = Some(latest.clone());
+            *text = latest;
         }
-        self.set_counted(counted + more);
         true
     }
 
@@ -86,17 +88,6 @@ impl Change {
             (Self::Waited { all_in_use: a, .. }, Self::Waited { all_in_use: b, .. }) => a == b,
             (Self::GaveUp { reason: a, .. }, Self::GaveUp { reason: b, .. }) => a == b,
             _ => std::mem::discriminant(self) == std::mem::discriminant(other),
-        }
-    }
-
-    fn counted(&self) -> Option<u64> {
-        let mut copy = self.clone();
-        copy.count_mut().copied()
-    }
-
-    fn set_counted(&mut self, value: u64) {
-        if let Some(count) = self.count_mut() {
-            *count = value;
         }
     }
 
@@ -171,9 +162,12 @@ impl Change {
                 format!("{} waited: connections were missing", many(*count, "caller"))
             }
             Self::GaveUp { count, reason } => format!("{} gave up: {reason}", many(*count, "caller")),
-            Self::BelowWatermark { usable, watermark } => {
-                format!("below the low watermark: {} of {} usable", size(*usable), size(*watermark))
-            }
+            Self::BelowWatermark { usable, max_open, watermark } => format!(
+                "below the low watermark of {}: {} of {} usable",
+                size(*watermark),
+                size(*usable),
+                size(*max_open)
+            ),
             Self::AboveWatermark { usable, after } => {
                 format!("above the low watermark after {}: {} usable", duration(*after), size(*usable))
             }

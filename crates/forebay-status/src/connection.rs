@@ -161,3 +161,59 @@ impl AsyncWrite for Connection {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use forebay::rt::VirtualTime;
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    /// A connection whose clock is virtual, its other end, and what ends all connections of its server.
+    async fn connection(time: &VirtualTime) -> (Connection, TcpStream, watch::Sender<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stop, stopped) = watch::channel(());
+        let mut connections = Connections::new(listener, stopped, Arc::new(time.clone()));
+        let (connection, _) = connections.accept().await;
+        assert_eq!(connections.permits.available_permits(), CONNECTIONS - 1);
+        (connection, client, stop)
+    }
+
+    fn read(connection: &mut Connection) -> Poll<Option<u8>> {
+        let mut byte = [0];
+        let mut buffer = ReadBuf::new(&mut byte);
+        let polled = Pin::new(connection).poll_read(&mut Context::from_waker(Waker::noop()), &mut buffer);
+        polled.map(|read| read.ok().and_then(|()| buffer.filled().first().copied()))
+    }
+
+    #[tokio::test]
+    async fn a_connection_ends_after_a_minute_of_silence() {
+        let time = VirtualTime::new();
+        let (mut connection, mut client, _stop) = connection(&time).await;
+        assert_eq!(read(&mut connection), Poll::Pending);
+        time.advance(Duration::from_secs(59));
+        client.write_all(b"G").await.unwrap();
+        while read(&mut connection) != Poll::Ready(Some(b'G')) {
+            connection.stream.readable().await.unwrap();
+        }
+        time.advance(Duration::from_secs(59));
+        assert_eq!(read(&mut connection), Poll::Pending, "a byte starts the minute again");
+        time.advance(Duration::from_secs(1));
+        assert_eq!(read(&mut connection), Poll::Ready(None));
+        assert_eq!(read(&mut connection), Poll::Ready(None), "it stays ended");
+    }
+
+    #[tokio::test]
+    async fn a_connection_ends_with_its_server() {
+        let time = VirtualTime::new();
+        let (mut connection, _client, stop) = connection(&time).await;
+        assert_eq!(read(&mut connection), Poll::Pending);
+        drop(stop);
+        assert_eq!(read(&mut connection), Poll::Ready(None));
+        let written = Pin::new(&mut connection).poll_write(&mut Context::from_waker(Waker::noop()), b"x");
+        assert!(matches!(written, Poll::Ready(Err(_))));
+    }
+}

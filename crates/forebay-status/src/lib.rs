@@ -55,7 +55,7 @@ pub use server::{ServeError, Server};
 pub use source::{FleetSnapshot, PoolSnapshot, PoolSource, TokenSnapshot};
 pub use token::{InvalidToken, Token};
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "prometheus"))]
 mod manual {
     #[doc = include_str!("../README.md")]
     mod readme {}

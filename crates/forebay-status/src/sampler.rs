@@ -86,7 +86,7 @@ mod tests {
             [
                 "before the page has a clock",
                 "20 connections died",
-                "below the low watermark: 0 of 20 usable",
+                "below the low watermark of 20: 0 of 20 usable",
                 "opened 20 connections",
                 "refilled after 2.5 s",
             ]

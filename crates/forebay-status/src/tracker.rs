@@ -101,7 +101,8 @@ impl Tracker {
             (true, None) => {
                 self.below_since = Some(now);
                 self.refilling_since.get_or_insert(now);
-                changes.push(Change::BelowWatermark { usable, watermark: levels.low_watermark });
+                let (max_open, watermark) = (levels.max_open, levels.low_watermark);
+                changes.push(Change::BelowWatermark { usable, max_open, watermark });
             }
             (false, Some(since)) => {
                 self.below_since = None;

@@ -41,7 +41,7 @@ fn an_incident_is_told_from_the_deaths_to_the_refill() {
         sample.totals.discards[Discard::Died.index()] += 30;
         (sample.levels.ready, sample.levels.opening) = (20, 30);
     });
-    assert_eq!(died, ["30 connections died", "below the low watermark: 20 of 40 usable"]);
+    assert_eq!(died, ["30 connections died", "below the low watermark of 40: 20 of 50 usable"]);
     let opened = pool.next(|sample| {
         sample.totals.opened += 25;
         (sample.levels.ready, sample.levels.opening) = (45, 5);

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use devtools::Browser;
 use forebay::memory::Answer;
+use forebay_status::{Listen, StatusPage, Token};
 use serde_json::Value;
 use world::World;
 
@@ -72,6 +73,7 @@ fn the_page_in_a_browser() {
     assert_eq!(strangers, [""; 0], "requests to others");
 
     says_when_it_is_cut_off(&browser, &mut world);
+    a_token_opens_the_page_and_its_stream(&browser);
     image_for_the_readme(&browser);
 }
 
@@ -156,6 +158,18 @@ fn shows_an_incident_and_its_recovery(browser: &Browser, world: &World) {
     world.server.on_open(Answer::Well);
     world.pass(40.0);
     browser.wait_for(&format!("{SENTENCE}.includes('full:')"));
+}
+
+/// A browser that was given the token sends it with the stream, too.
+fn a_token_opens_the_page_and_its_stream(browser: &Browser) {
+    let host = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let host = host.expect("a runtime");
+    let token = Token::new("0123456789abcdef").expect("a token");
+    let listen = Listen::new(([0, 0, 0, 0], 0).into()).token(token);
+    let server = host.block_on(StatusPage::new().serve(listen)).expect("a server");
+    browser.open_page(&format!("http://anyone:0123456789abcdef@127.0.0.1:{}/", server.address().port()));
+    browser.wait_for("!document.querySelector('#none').hidden");
+    assert!(browser.text("#process").contains("0 pools, not ready"));
 }
 
 /// A picture of a recovery, if it is asked for.
@@ -275,7 +289,8 @@ fn does_not_grow(browser: &Browser, world: &World) {
 }
 
 fn says_when_it_is_cut_off(browser: &Browser, world: &mut World) {
-    assert_eq!(browser.evaluate("document.querySelector('#lost').hidden"), true);
+    world.pass(0.5);
+    browser.wait_for("document.querySelector('#lost').hidden");
     world.stop_serving();
     browser.wait_for("!document.querySelector('#lost').hidden && document.querySelector('#lost').innerText.includes('Connection lost')");
     fs::write(folder().join("lost-1280-light.png"), browser.screenshot(Some(500))).expect("written");
