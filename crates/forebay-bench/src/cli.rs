@@ -1,5 +1,7 @@
 //! The command line.
 
+use std::net::SocketAddr;
+
 use ::dsql_local::EngineKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -98,6 +100,12 @@ enum Command {
         #[command(flatten)]
         output: Output,
     },
+    /// Has a status page open. `dsql` starts it.
+    #[command(hide = true)]
+    StatusPageWatch {
+        /// Where the page is served.
+        address: SocketAddr,
+    },
     /// Pools for Flight SQL, beside a pool over ADBC and a bare client, against a local server.
     Flight {
         #[command(flatten)]
@@ -191,6 +199,7 @@ pub fn run() -> anyhow::Result<()> {
         }
         Command::DsqlLocal { engine, quick, output } => output.print(dsql_local::run(engine.into(), quick)?),
         Command::Dsql { selection, output } => output.print(dsql::run(&selection)?),
+        Command::StatusPageWatch { address } => dsql::watch_status_page(address)?,
         Command::Flight { selection, output } => output.print(flight::run(&selection)?),
         Command::FlightCancel { selection, output } => output.print(flight_cancel::run(&selection)?),
         Command::FlightRead { reading } => flight_cancel::read(&reading)?,

@@ -11,6 +11,7 @@ mod disconnects;
 mod fill;
 mod outage;
 mod renewal;
+mod status_page;
 
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use tokio::runtime::Runtime;
 use crate::report::Report;
 use crate::section::Selection;
 use cluster::Cluster;
+pub(crate) use status_page::watch as watch_status_page;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +73,8 @@ pub(crate) enum Section {
     Disconnects,
     /// Sessions that the server ends.
     Renewal,
+    /// A service with a status page.
+    StatusPage,
     /// An outage of the token service. It comes last, since it sets the server's clock ahead.
     Outage,
 }
@@ -91,6 +95,7 @@ impl Section {
             Self::Counting => runtime.block_on(counting::measure(cluster, effort, report)),
             Self::Disconnects => runtime.block_on(disconnects::measure(cluster, effort, report)),
             Self::Renewal => runtime.block_on(renewal::measure(cluster, effort, report)),
+            Self::StatusPage => status_page::measure(runtime, effort, report),
             Self::Outage => runtime.block_on(outage::measure(cluster, report)),
         }
     }

@@ -132,7 +132,7 @@ impl Shared<'_> {
 }
 
 /// How many turns all callers took.
-async fn crowd<P: Pool>(runtime: &Runtime, handles: &[P], time: Duration) -> anyhow::Result<f64> {
+pub(super) async fn crowd<P: Pool>(runtime: &Runtime, handles: &[P], time: Duration) -> anyhow::Result<f64> {
     let start = Arc::new(Barrier::new(handles.len()));
     let callers: Vec<_> = handles
         .iter()

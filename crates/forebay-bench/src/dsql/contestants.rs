@@ -13,7 +13,7 @@ use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, RecyclingMethod, Runtime as DeadpoolRuntime, Timeouts,
 };
 use forebay::Config;
-use forebay_dsql::{Dsql, Options, PooledConnection, Postgres, RootCertificates};
+use forebay_dsql::{Dsql, Options, OptionsBuilder, PooledConnection, Postgres, RootCertificates};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgSslMode};
 use tokio::runtime::Handle;
@@ -81,8 +81,18 @@ pub(super) fn options_within(
     config: Config,
     wait: Duration,
 ) -> anyhow::Result<Options> {
+    Ok(options_builder(cluster, reservoir, config, wait)?.build()?)
+}
+
+/// The same, to add to.
+pub(super) fn options_builder(
+    cluster: &Cluster,
+    reservoir: bool,
+    config: Config,
+    wait: Duration,
+) -> anyhow::Result<OptionsBuilder> {
     let pem = fs::read(&cluster.server.ca_file)?;
-    let options = Options::builder("localhost")
+    Ok(Options::builder("localhost")
         .port(cluster.server.address.port())
         .region("us-east-1")
         .roots(RootCertificates::Pem(pem.into()))
@@ -90,8 +100,7 @@ pub(super) fn options_within(
         .reservoir(reservoir)
         // The peers do not spread their first opens over minutes, either.
         .variable("DSQL_POOL_WARMUP_STAGGER_DURATION", "0s")
-        .config(config.startup_jitter(Duration::ZERO).acquire_timeout(wait));
-    Ok(options.build()?)
+        .config(config.startup_jitter(Duration::ZERO).acquire_timeout(wait)))
 }
 
 impl Pool for PgPool {
