@@ -1,15 +1,22 @@
 //! `forebay demo`: a pool and a reservoir side by side, with a server that limits connections.
 
+mod browser;
 mod contest;
+mod database;
+mod fleet;
+mod incident;
+mod page;
+mod plain;
+mod process;
 mod report;
 mod scenario;
 mod screen;
-mod server;
 mod side;
+mod tally;
 
 use std::io::{self, IsTerminal};
+use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -18,23 +25,27 @@ use forebay::Seed;
 use forebay::rt::TokioRuntime;
 
 use self::contest::Contest;
+use self::page::Page;
 use crate::output;
 use crate::signals::Requests;
 
-/// Compare a pool and a reservoir under the same load, side by side
+/// Compare a plain pool and reservoirs while things go wrong
 ///
-/// Two identical servers in memory accept 25 connections a second and end each session after 8 seconds.
-/// Aurora DSQL accepts 100 and ends each after an hour. The same callers use both: one through a deadpool,
-/// set up as well as it can be, the other through a reservoir. The demo uses no network.
+/// Two local clusters of Aurora DSQL run in this process, with the same limits: 25 opens a second, and 60 connections
+/// for three instances of a service. The same callers use both: on one side through deadpool, set up as well as it
+/// can be, on the other through reservoirs that share one budget through a table. Then all sessions expire, all
+/// sockets are cut, an instance is killed, and the table is unavailable. Nothing needs to be installed.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(
     after_help = "In the live view, q or Esc ends the demo early. The exit status is 0, or 130 after Ctrl-C; \
-                  it prints the figures so far in either case."
+                  it prints the figures so far in either case. The fields of the JSON are described in \
+                  crates/forebay-cli/README.md."
 )]
 pub(crate) struct Demo {
-    /// For how long callers come; opening the first connections takes about three seconds more
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, allow_negative_numbers = true,
-          value_parser = clap::value_parser!(u32).range(1..=3600))]
+    /// For how long callers come: a tenth is quiet, and the incidents share the rest. Opening the first connections
+    /// takes a few seconds more
+    #[arg(long, value_name = "SECONDS", default_value_t = 40, allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(20..=3600))]
     seconds: u32,
 
     /// The seed of everything random: the same seed gives the same callers
@@ -48,6 +59,14 @@ pub(crate) struct Demo {
     /// Print plain lines instead of the live view; the default if stdout is not a terminal
     #[arg(long)]
     plain: bool,
+
+    /// Where to serve the live page, on loopback; 127.0.0.1:9464 or any free port by default
+    #[arg(long, value_name = "ADDRESS", value_parser = page::loopback)]
+    listen: Option<SocketAddr>,
+
+    /// Do not open the live page in a browser
+    #[arg(long)]
+    no_browser: bool,
 }
 
 impl Demo {
@@ -62,19 +81,27 @@ impl Demo {
             let _within_tokio = tokio.enter();
             Requests::listen(&runtime)
         };
+        let page = tokio.block_on(Page::serve(self.listen, runtime.clone()))?;
+        let url = page.url();
         let (seed, length) = (Seed::new(self.seed), Duration::from_secs(self.seconds.into()));
-        let contest = Contest::start(seed, length, Arc::new(runtime.clone()))?;
+        let contest = Contest::start(seed, length, page, runtime.clone())?;
         let ending = if self.is_live() {
-            screen::show(&contest, &requests)?
+            if !self.no_browser {
+                browser::open(&url);
+            }
+            screen::show(&contest, &url, &requests)
         } else {
-            tokio.block_on(report::progress(&contest, &requests, &runtime))
+            Ok(tokio.block_on(report::progress(&contest, &url, &requests, &runtime)))
         };
         contest.end();
         let frame = contest.frame();
-        let text =
-            if self.json { report::record(seed, &frame, ending) } else { report::comparison(seed, &frame) };
+        // Also after an error: the clusters have files to remove.
+        let failure = contest.stop();
         // Callers may still be waiting. The demo does not wait for them.
         tokio.shutdown_background();
+        let ending = failure.map_or(ending, Err)?;
+        let text =
+            if self.json { report::record(seed, &frame, ending) } else { report::comparison(seed, &frame) };
         output::print(&text)?;
         Ok(ending.status())
     }
@@ -89,39 +116,35 @@ impl Demo {
 #[cfg(test)]
 mod tests {
     use super::contest::{Frame, Phase};
-    use super::server::Traffic;
-    use super::side::Figures;
+    use super::database::Traffic;
+    use super::side::Snapshot;
+    use super::tally::{Figures, Waits};
     use super::*;
 
-    /// A frame at the end of a run, for tests of how it is shown.
+    /// A frame in the second incident of four, for tests of how it is shown.
     pub(super) fn frame() -> Frame {
         let micros = Duration::from_micros;
-        let deadpool = Figures {
-            ready: 20,
-            lent: 18,
-            waiting: 312,
-            acquires: 8_968,
-            failed: 1_015,
-            slow: 2_599,
-            failed_queries: 0,
+        let waits = |acquires, failed, p99, max| Waits {
+            acquires,
+            failed,
+            slow: failed,
             p50: micros(107),
-            p99: micros(191_000),
-            max: micros(1_002_495),
-            latest_start: micros(900),
-            traffic: Traffic { attempts: 140, peak_attempts: 205, opened: 60, refused: 232, opening: 7 },
+            p99: micros(p99),
+            max: micros(max),
+            ..Waits::default()
         };
-        let reservoir = Figures {
-            ready: 42,
-            lent: 18,
-            acquires: 8_968,
-            p50: micros(96),
-            p99: micros(402),
-            max: micros(3_931),
-            latest_start: micros(900),
-            traffic: Traffic { attempts: 11, peak_attempts: 12, opened: 105, refused: 0, opening: 1 },
-            ..Figures::default()
+        let quiet = waits(240, 0, 900, 1_100);
+        let side = |ready, opening, total, traffic| {
+            let periods = [quiet, total, total, total, total];
+            let figures = Figures { lent: 18, waiting: 312, latest_start: micros(900), total, periods };
+            Snapshot { ready, opening, sessions: 20, figures, traffic }
         };
-        let length = Duration::from_secs(30);
-        Frame { phase: Phase::Over, elapsed: length, length, sides: [deadpool, reservoir] }
+        let traffic = Traffic { attempts: 140, peak_attempts: 205, opened: 60, refused: 232 };
+        let plain = side(20, 7, waits(8_968, 1_015, 191_000, 1_002_495), traffic);
+        let traffic = Traffic { attempts: 11, peak_attempts: 26, opened: 105, refused: 0 };
+        let mut fleet = side(42, 1, waits(8_968, 0, 402, 3_931), traffic);
+        fleet.figures.waiting = 0;
+        let length = Duration::from_secs(40);
+        Frame { phase: Phase::Over, elapsed: length / 2, length, sides: [plain, fleet] }
     }
 }

@@ -3,7 +3,6 @@
 #[cfg(any(feature = "flight", feature = "flight-local"))]
 mod access;
 mod demo;
-#[cfg(feature = "dsql-local")]
 mod dsql_local;
 #[cfg(feature = "aws")]
 mod fleet_args;
@@ -11,7 +10,6 @@ mod fleet_args;
 mod flight;
 #[cfg(feature = "flight-local")]
 mod flight_local;
-#[cfg(any(feature = "dsql-local", feature = "flight-local"))]
 mod foreground;
 #[cfg(feature = "aws")]
 mod lease;
@@ -41,7 +39,6 @@ struct Forebay {
 enum Command {
     Demo(demo::Demo),
     Sim(sim::Sim),
-    #[cfg(feature = "dsql-local")]
     DsqlLocal(Box<dsql_local::DsqlLocal>),
     #[cfg(feature = "flight")]
     Flight(flight::Flight),
@@ -89,7 +86,6 @@ fn main() -> ExitCode {
         match Forebay::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command {
             Command::Demo(demo) => demo.run(),
             Command::Sim(sim) => sim.run(),
-            #[cfg(feature = "dsql-local")]
             Command::DsqlLocal(dsql_local) => dsql_local.run(),
             #[cfg(feature = "flight")]
             Command::Flight(flight) => flight.run(),

@@ -11,8 +11,7 @@ struct Optional {
     about: &'static str,
 }
 
-const OPTIONAL: [Optional; 5] = [
-    optional("dsql-local", "dsql-local", cfg!(feature = "dsql-local"), "Run a local Aurora DSQL"),
+const OPTIONAL: [Optional; 4] = [
     optional("flight", "flight", cfg!(feature = "flight"), "Query a Flight SQL server"),
     optional("flight-local", "flight-local", cfg!(feature = "flight-local"), "Run a local Flight SQL server"),
     optional("lease", "aws", cfg!(feature = "aws"), "Show and repair a fleet's shared connections"),
@@ -73,8 +72,8 @@ mod tests {
     #[test]
     fn the_command_line_keeps_the_arguments_and_the_features() {
         assert_eq!(
-            invocation("flight", "flight", &["sql", "-c", "SELECT 'it''s'"], &["dsql-local"]),
-            r"cargo run --release --features dsql-local,flight -- flight sql -c 'SELECT '\''it'\'''\''s'\'''"
+            invocation("flight", "flight", &["sql", "-c", "SELECT 'it''s'"], &["flight-local"]),
+            r"cargo run --release --features flight-local,flight -- flight sql -c 'SELECT '\''it'\'''\''s'\'''"
         );
         assert_eq!(
             invocation("lease", "aws", &["status", ""], &[]),

@@ -1,32 +1,42 @@
-//! Two sides, two servers with the same limits, the same callers.
+//! Two sides, two clusters with the same limits, the same callers and the same incidents.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use forebay::rt::Runtime;
+use forebay::rt::{Runtime, TokioRuntime};
 use forebay::{Instant, Seed};
 use parking_lot::Mutex;
 
-use super::scenario::{ACQUIRE_TIMEOUT, callers};
-use super::side::{Figures, Side};
+use super::incident::{PERIODS, Period, Script, Step};
+use super::page::Page;
+use super::scenario::{ACQUIRE_TIMEOUT, Caller, callers};
+use super::side::{Side, Snapshot};
+
+/// How often the counters of the clusters are read, at least.
+const SAMPLE: Duration = Duration::from_millis(50);
+/// How long both sides may take to open their connections.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A contest under way. It goes on in the background until its time is up or it is ended.
 #[derive(Debug)]
 pub(super) struct Contest {
     seed: Seed,
     length: Duration,
-    runtime: Arc<dyn Runtime>,
+    script: Script,
+    runtime: TokioRuntime,
     sides: [Arc<Side>; 2],
     progress: Mutex<Progress>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Progress {
     phase: Phase,
     started_at: Instant,
     elapsed: Duration,
+    /// Why it ended before its time.
+    failure: Option<anyhow::Error>,
 }
 
 /// How far a contest has come.
@@ -49,7 +59,18 @@ pub(super) struct Frame {
     pub(super) elapsed: Duration,
     /// For how long callers are to come.
     pub(super) length: Duration,
-    pub(super) sides: [Figures; 2],
+    pub(super) sides: [Snapshot; 2],
+}
+
+impl Frame {
+    pub(super) fn periods(&self) -> [Period; PERIODS] {
+        Script::new(self.length).periods()
+    }
+
+    /// The period that it is in.
+    pub(super) fn period(&self) -> Period {
+        self.periods()[Script::new(self.length).period_at(self.elapsed)]
+    }
 }
 
 impl Contest {
@@ -57,59 +78,93 @@ impl Contest {
     pub(super) fn start(
         seed: Seed,
         length: Duration,
-        runtime: Arc<dyn Runtime>,
+        page: Page,
+        runtime: TokioRuntime,
     ) -> anyhow::Result<Arc<Self>> {
-        let deadpool = Side::deadpool(seed, Arc::clone(&runtime))?;
-        let reservoir = Side::reservoir(seed, Arc::clone(&runtime))?;
-        let progress = Progress { phase: Phase::Filling, started_at: Instant::ZERO, elapsed: Duration::ZERO };
-        let sides = [deadpool, reservoir];
-        let contest = Arc::new(Self { seed, length, runtime, sides, progress: Mutex::new(progress) });
+        let sides = [Side::plain(seed, runtime.clone())?, Side::fleet(seed, page, runtime.clone())?];
+        let progress = Progress {
+            phase: Phase::Filling,
+            started_at: Instant::ZERO,
+            elapsed: Duration::ZERO,
+            failure: None,
+        };
+        let (script, progress) = (Script::new(length), Mutex::new(progress));
+        let contest = Arc::new(Self { seed, length, script, runtime, sides, progress });
         let this = Arc::clone(&contest);
-        contest.runtime.spawn(Box::pin(async move {
-            // The reservoir fills by itself while deadpool fills.
-            for side in &this.sides {
-                side.fill().await;
-            }
-            let load = Arc::clone(&this);
-            if thread::Builder::new().name("load".to_owned()).spawn(move || load.run()).is_err() {
-                // The system has no thread left: the figures stay at zero.
-                this.end();
-            }
-        }));
+        thread::Builder::new().name("load".to_owned()).spawn(move || this.run())?;
         Ok(contest)
     }
 
-    /// Runs on a thread of its own: tokio's timers are good to a millisecond, and that would be most of what
-    /// is measured here.
+    /// Runs on a thread of its own: tokio's timers are good to a millisecond, and that would be most of what is
+    /// measured here.
     fn run(&self) {
+        if let Err(error) = self.fill() {
+            self.progress.lock().failure = Some(error);
+            return self.end();
+        }
         self.sides.iter().for_each(|side| side.start_counting());
         let start = self.runtime.now();
         self.progress.lock().started_at = start;
         self.pass_to(Phase::Running);
-        let end = start + self.length;
         let mut first = 0;
-        let played = play(callers(self.seed, self.length), &*self.runtime, start, |due_at, query_time| {
-            // In turns, as the side that is first is a little ahead.
-            first = 1 - first;
-            for side in [first, 1 - first] {
-                self.sides[side].admit(due_at, query_time);
+        let mut sampled_at = start;
+        let mut arrive = |arrival: Arrival| {
+            match arrival {
+                Arrival::Caller(caller) => {
+                    // In turns, as the side that is first is a little ahead.
+                    first = 1 - first;
+                    let (due_at, period) = (start + caller.at, self.script.period_at(caller.at));
+                    for side in [first, 1 - first] {
+                        self.sides[side].admit(caller, due_at, period);
+                    }
+                }
+                Arrival::Step(step) => self.sides.iter().for_each(|side| side.take(step)),
             }
-            match self.progress.lock().phase {
-                Phase::Over => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
+            let now = self.runtime.now();
+            if now.since(sampled_at) >= SAMPLE {
+                sampled_at = now;
+                self.sides.iter().for_each(|side| side.sample());
             }
-        });
+            self.go_on()
+        };
+        let callers = callers(self.seed, self.length);
+        let played =
+            play(callers, self.script.steps(), |at| park_until(start + at, &self.runtime), &mut arrive);
         if played.is_break() {
             return;
         }
-        park_until(end, &*self.runtime);
+        let end = start + self.length;
+        park_until(end, &self.runtime);
         self.pass_to(Phase::Finishing);
         // The last callers are served or have given up by then, unless the machine is very busy.
         let latest = end + 2 * ACQUIRE_TIMEOUT;
         while !self.sides.iter().all(|side| side.is_quiet()) && self.runtime.now() < latest {
-            park_until(self.runtime.now() + Duration::from_millis(10), &*self.runtime);
+            park_until(self.runtime.now() + Duration::from_millis(10), &self.runtime);
         }
         self.end();
+    }
+
+    /// Waits until both sides have opened their connections.
+    fn fill(&self) -> anyhow::Result<()> {
+        self.sides.iter().for_each(|side| side.start_all());
+        let latest = self.runtime.now() + PATIENCE;
+        while !self.sides.iter().all(|side| side.is_full()) && self.go_on().is_continue() {
+            if let Some(failure) = self.sides.iter().find_map(|side| side.failure()) {
+                return Err(failure);
+            }
+            if self.runtime.now() >= latest {
+                anyhow::bail!("the first connections took longer than {} s to open", PATIENCE.as_secs());
+            }
+            park_until(self.runtime.now() + Duration::from_millis(10), &self.runtime);
+        }
+        Ok(())
+    }
+
+    fn go_on(&self) -> ControlFlow<()> {
+        match self.progress.lock().phase {
+            Phase::Over => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
     }
 
     /// Ends the contest early.
@@ -117,15 +172,22 @@ impl Contest {
         self.pass_to(Phase::Over);
     }
 
+    /// Ends every instance and both clusters. The figures stay.
+    pub(super) fn stop(&self) -> Option<anyhow::Error> {
+        self.end();
+        self.sides.iter().for_each(|side| side.stop());
+        self.progress.lock().failure.take().or_else(|| self.sides.iter().find_map(|side| side.failure()))
+    }
+
     /// Nothing follows [`Phase::Over`].
     fn pass_to(&self, phase: Phase) {
         let mut progress = self.progress.lock();
         if progress.phase != Phase::Over {
-            *progress = Progress { phase, elapsed: self.elapsed(*progress), ..*progress };
+            (progress.elapsed, progress.phase) = (self.elapsed(&progress), phase);
         }
     }
 
-    fn elapsed(&self, progress: Progress) -> Duration {
+    fn elapsed(&self, progress: &Progress) -> Duration {
         match progress.phase {
             Phase::Running => self.runtime.now().since(progress.started_at).min(self.length),
             _ => progress.elapsed,
@@ -134,27 +196,42 @@ impl Contest {
 
     /// What the contest looks like now.
     pub(super) fn frame(&self) -> Frame {
-        let progress = *self.progress.lock();
-        let sides = [self.sides[0].figures(), self.sides[1].figures()];
-        Frame { phase: progress.phase, elapsed: self.elapsed(progress), length: self.length, sides }
+        let (phase, elapsed) = {
+            let progress = self.progress.lock();
+            (progress.phase, self.elapsed(&progress))
+        };
+        let sides = [self.sides[0].snapshot(), self.sides[1].snapshot()];
+        Frame { phase, elapsed, length: self.length, sides }
     }
 }
 
-/// Calls `arrive` with each caller when it is due, until it breaks.
+/// What comes next in a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Arrival {
+    Caller(Caller),
+    Step(Step),
+}
+
+/// Calls `arrive` with each caller and each step when it is due, until it breaks.
 fn play(
-    callers: impl Iterator<Item = (Duration, Duration)>,
-    runtime: &dyn Runtime,
-    start: Instant,
-    mut arrive: impl FnMut(Instant, Duration) -> ControlFlow<()>,
+    callers: impl Iterator<Item = Caller>,
+    steps: Vec<(Duration, Step)>,
+    mut wait_until: impl FnMut(Duration),
+    mut arrive: impl FnMut(Arrival) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
-    for (at, query_time) in callers {
-        park_until(start + at, runtime);
-        arrive(start + at, query_time)?;
+    let mut steps = steps.into_iter().peekable();
+    for caller in callers {
+        while let Some((at, step)) = steps.next_if(|(at, _)| *at <= caller.at) {
+            wait_until(at);
+            arrive(Arrival::Step(step))?;
+        }
+        wait_until(caller.at);
+        arrive(Arrival::Caller(caller))?;
     }
     ControlFlow::Continue(())
 }
 
-fn park_until(at: Instant, runtime: &dyn Runtime) {
+fn park_until(at: Instant, runtime: &impl Runtime) {
     while runtime.now() < at {
         thread::park_timeout(at.since(runtime.now()));
     }
@@ -162,26 +239,45 @@ fn park_until(at: Instant, runtime: &dyn Runtime) {
 
 #[cfg(test)]
 mod tests {
-    use forebay::rt::VirtualTime;
-
     use super::*;
 
+    fn callers() -> impl Iterator<Item = Caller> {
+        super::callers(Seed::new(1), Duration::from_secs(20))
+    }
+
     #[test]
-    fn callers_come_until_the_last_one_or_until_it_is_over() {
-        // In virtual time the start lies so far back that every caller is due.
-        let time = VirtualTime::new();
-        let plan = || callers(Seed::new(1), Duration::from_secs(10));
-        let mut came = Vec::new();
-        let played = play(plan(), &time, Instant::ZERO, |due_at, query_time| {
-            came.push((due_at.since(Instant::ZERO), query_time));
-            ControlFlow::Continue(())
-        });
-        assert!(played.is_continue() && plan().eq(came));
+    fn callers_and_steps_come_in_the_order_of_time() {
+        let steps = Script::new(Duration::from_secs(20)).steps();
+        let (mut came, mut taken, mut clock) = (Vec::new(), Vec::new(), Vec::new());
+        let played = play(
+            callers(),
+            steps.clone(),
+            |at| clock.push(at),
+            |arrival| {
+                match arrival {
+                    Arrival::Caller(caller) => came.push(caller),
+                    Arrival::Step(step) => taken.push(step),
+                }
+                ControlFlow::Continue(())
+            },
+        );
+        assert!(played.is_continue() && callers().eq(came));
+        assert!(steps.iter().map(|(_, step)| *step).eq(taken));
+        assert!(clock.is_sorted() && steps.iter().all(|(at, _)| clock.contains(at)));
+    }
+
+    #[test]
+    fn none_come_after_the_end() {
         let mut came = 0;
-        let _ = play(plan(), &time, Instant::ZERO, |_, _| {
-            came += 1;
-            ControlFlow::Break(())
-        });
-        assert_eq!(came, 1);
+        let played = play(
+            callers(),
+            Vec::new(),
+            |_| (),
+            |_| {
+                came += 1;
+                if came == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            },
+        );
+        assert_eq!((played, came), (ControlFlow::Break(()), 3));
     }
 }

@@ -1,7 +1,7 @@
-//! The demo's scenario: what the server allows, when callers come, and how figures read.
+//! The demo's scenario: what the cluster allows, when callers come, and how figures read.
 //!
-//! The clock runs fast: a session ends after eight seconds, where Aurora DSQL ends it after an hour. The rate
-//! is a small share of a fleet's limit; it is not to the same scale.
+//! The clock runs about forty times as fast as in production: a cluster of Aurora DSQL takes 100 s to accept the
+//! 10,000 connections that a fleet may hold, and this one takes 2.4 s for its sixty.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,64 +9,71 @@ use std::time::Duration;
 use forebay::{Rng, Seed};
 use forebay_sim::grouped;
 
-// The server.
+use super::incident::Script;
+
+// The cluster.
 pub(super) const OPENS_PER_SECOND: u32 = 25;
 /// Opens at once after a quiet time.
 pub(super) const BURST: u32 = 10;
-pub(super) const OPEN_TIME: Range<Duration> = Duration::from_millis(20)..Duration::from_millis(60);
-pub(super) const REFUSAL_TIME: Duration = Duration::from_millis(5);
-pub(super) const SESSION_LIFE: Duration = Duration::from_secs(8);
+/// The most connections at a time: those of both other instances, of one that was killed, and of its successor.
+pub(super) const CAP: u32 = 80;
+/// How much longer an open takes than on this machine alone: a cluster is some round trips away.
+pub(super) const OPEN_DELAY: Duration = Duration::from_millis(30);
+pub(super) const SESSION_LIFE: Duration = Duration::from_secs(15);
 
-// Both sides. Of sixty connections, eight are in use in quiet times and forty in a rush. To replace each of
-// the sixty once in its life takes ten opens a second, of twenty-five.
-pub(super) const CONNECTIONS: usize = 60;
-pub(super) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(1);
+// Both sides.
+pub(super) const INSTANCES: usize = 3;
+pub(super) const CONNECTIONS_EACH: usize = 20;
+pub(super) const CONNECTIONS: usize = INSTANCES * CONNECTIONS_EACH;
+/// The one that is killed.
+pub(super) const VICTIM: usize = 1;
+pub(super) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 /// An acquire that took longer was slow.
 pub(super) const SLOW: Duration = Duration::from_millis(5);
 
-// The callers. The first rush comes while all connections are new: both sides take it well. From then on
-// there is one in each session life. Every 4 s to every 12 s were tried: the pool fails callers in each.
-// Without a rush it fails none, and is only slow for callers whose session has ended and who have to open
-// another.
-pub(super) const CALLERS_PER_SECOND: u32 = 500;
-pub(super) const RUSH_CALLERS_PER_SECOND: u32 = 2_500;
-pub(super) const FIRST_RUSH: Duration = Duration::from_millis(500);
-/// From the beginning of one rush to the beginning of the next.
-pub(super) const RUSH_EVERY: Duration = Duration::from_secs(8);
-pub(super) const RUSH_LASTS: Duration = Duration::from_secs(1);
-pub(super) const QUERY_TIME: Range<Duration> = Duration::from_millis(12)..Duration::from_millis(20);
+// The callers: three connections are in use in quiet times, and forty in a rush. Without rushes a plain pool would not
+// need sixty, and would do well.
+pub(super) const CALLERS_PER_SECOND: u32 = 60;
+pub(super) const RUSH_CALLERS_PER_SECOND: u32 = 800;
+/// How long a caller keeps its connection: a query, and this time.
+pub(super) const HOLD: Range<Duration> = Duration::from_millis(40)..Duration::from_millis(60);
+
+/// One caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Caller {
+    /// When it comes, from the start.
+    pub(super) at: Duration,
+    pub(super) hold: Duration,
+    /// The instance that it goes to.
+    pub(super) instance: usize,
+}
 
 pub(super) fn draw(rng: &mut Rng, range: &Range<Duration>) -> Duration {
     range.start + rng.up_to(range.end - range.start)
 }
 
-fn is_rush(at: Duration) -> bool {
-    at.checked_sub(FIRST_RUSH)
-        .is_some_and(|since| since.as_nanos() % RUSH_EVERY.as_nanos() < RUSH_LASTS.as_nanos())
-}
-
-/// Each caller: when it comes, from the start, and how long its query takes. The same seed gives the same
-/// callers.
-pub(super) fn callers(seed: Seed, length: Duration) -> impl Iterator<Item = (Duration, Duration)> {
+/// The callers of a run. The same seed gives the same callers.
+pub(super) fn callers(seed: Seed, length: Duration) -> impl Iterator<Item = Caller> {
+    let script = Script::new(length);
     let mut rng = seed.fork("load").rng();
     let mut at = Duration::ZERO;
     std::iter::from_fn(move || {
-        let per_second = if is_rush(at) { RUSH_CALLERS_PER_SECOND } else { CALLERS_PER_SECOND };
+        let per_second = if script.is_rush(at) { RUSH_CALLERS_PER_SECOND } else { CALLERS_PER_SECOND };
         // From none to twice the mean.
         at += rng.up_to(Duration::from_secs(2) / per_second);
-        let query_time = draw(&mut rng, &QUERY_TIME);
-        (at < length).then_some((at, query_time))
+        let hold = draw(&mut rng, &HOLD);
+        let instance = usize::try_from(rng.below(INSTANCES as u64)).unwrap_or(0);
+        (at < length).then_some(Caller { at, hold, instance })
     })
 }
 
 /// The scenario in words, on one line.
 pub(super) fn line() -> String {
     format!(
-        "server: {OPENS_PER_SECOND} opens a second, burst {BURST}, sessions end after {}; callers: {} a second, and \
-         every {} a rush of {}",
+        "cluster: {OPENS_PER_SECOND} opens a second, burst {BURST}, sessions end after {}; {INSTANCES} instances of \
+         {CONNECTIONS_EACH} connections; {} callers a second, and a rush of {} after each incident",
         seconds(SESSION_LIFE),
         grouped(CALLERS_PER_SECOND.into()),
-        seconds(RUSH_EVERY),
         grouped(RUSH_CALLERS_PER_SECOND.into()),
     )
 }
@@ -98,34 +105,36 @@ mod tests {
     }
 
     #[test]
-    fn callers_come_at_the_planned_rate() {
-        let callers: Vec<_> = callers(Seed::new(1), Duration::from_secs(10)).collect();
-        let in_second = |from: u64| {
-            let from = Duration::from_millis(from);
-            callers.iter().filter(|(at, _)| from <= *at && *at < from + Duration::from_secs(1)).count()
-        };
+    fn callers_come_at_the_planned_rate_to_every_instance() {
+        let length = Duration::from_secs(40);
+        let callers: Vec<_> = callers(Seed::new(1), length).collect();
         let near = |count: usize, expected: usize| count.abs_diff(expected) < expected / 10;
-        assert!(near(in_second(500), 2_500), "{}", in_second(500));
-        assert!(near(in_second(3_000), 500), "{}", in_second(3_000));
-        assert!(callers.iter().all(|(at, query_time)| {
-            *at < Duration::from_secs(10)
-                && (QUERY_TIME.contains(query_time) || *query_time == QUERY_TIME.end)
+        let in_second = |from: u64| {
+            let second = Duration::from_secs(from)..Duration::from_secs(from + 1);
+            callers.iter().filter(|caller| second.contains(&caller.at)).count()
+        };
+        assert!(near(in_second(11), 800), "{}", in_second(11));
+        assert!(near(in_second(3), 60) && near(in_second(5), 60), "{} {}", in_second(3), in_second(5));
+        for instance in 0..INSTANCES {
+            let count = callers.iter().filter(|caller| caller.instance == instance).count();
+            assert!(near(count, callers.len() / INSTANCES), "{count} of {}", callers.len());
+        }
+        assert!(callers.iter().all(|caller| {
+            caller.at < length && (HOLD.contains(&caller.hold) || caller.hold == HOLD.end)
         }));
     }
 
     #[test]
-    fn rushes_come_and_go() {
-        let on = |millis| is_rush(Duration::from_millis(millis));
-        assert!(!on(0) && !on(499) && on(500) && on(1_499) && !on(1_500) && !on(8_499) && on(8_500));
-    }
-
-    #[test]
-    fn the_reservoir_has_room_to_spare() {
-        let busy = f64::from(RUSH_CALLERS_PER_SECOND) * QUERY_TIME.end.as_secs_f64();
-        assert!(busy * 1.2 <= CONNECTIONS as f64, "{busy} are busy in a rush, at most");
-        // A connection is retired well before its session ends.
-        let opens_per_second = CONNECTIONS as f64 / (SESSION_LIFE.as_secs_f64() - 2.5);
-        assert!(opens_per_second * 2.0 < f64::from(OPENS_PER_SECOND), "{opens_per_second}");
+    fn there_are_enough_connections_for_all_callers() {
+        let busy = |per_second: u32| f64::from(per_second) * HOLD.end.as_secs_f64();
+        let rush = busy(RUSH_CALLERS_PER_SECOND);
+        assert!(rush * 1.2 <= CONNECTIONS as f64, "{rush} are in use in a rush, at most");
+        // While one instance is down.
+        let quiet = busy(CALLERS_PER_SECOND);
+        assert!(quiet * 4.0 <= (CONNECTIONS - CONNECTIONS_EACH) as f64, "{quiet} are in use, at most");
+        // To replace each connection once in its life takes a part of the rate.
+        let opens_per_second = CONNECTIONS as f64 / (SESSION_LIFE.as_secs_f64() - 5.0);
+        assert!(opens_per_second * 3.0 < f64::from(OPENS_PER_SECOND), "{opens_per_second}");
     }
 
     #[test]

@@ -13,8 +13,10 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Gauge, Paragraph, Widget, Wrap};
 
 use super::contest::{Contest, Frame, Phase};
+use super::incident::Incident;
+use super::report;
 use super::scenario::{self, CONNECTIONS, OPENS_PER_SECOND, millis};
-use super::side::{Figures, NAMES, settings};
+use super::side::{NAMES, Snapshot, settings};
 use crate::signals::{Ending, Requests};
 
 /// How often the view is drawn, and how long a key may go unnoticed.
@@ -26,24 +28,29 @@ const WIDE: u16 = 70;
 const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 /// The top of the chart, in multiples of the limit, for both sides. It cuts off higher bars; the title has
 /// the peak.
-const CHART_TOP: usize = 3;
+const CHART_TOP: u64 = 3;
 
 /// Shows the contest until it is over, or a key or a signal ends it. The terminal is also restored after an
 /// error and after a panic.
-pub(super) fn show(contest: &Contest, requests: &Requests) -> anyhow::Result<Ending> {
+pub(super) fn show(contest: &Contest, url: &str, requests: &Requests) -> anyhow::Result<Ending> {
     let ending = ratatui::try_init()
-        .and_then(|mut terminal| watch(&mut terminal, contest, requests))
+        .and_then(|mut terminal| watch(&mut terminal, contest, url, requests))
         .context("this terminal cannot show the live view; try --plain");
     ratatui::restore();
     ending
 }
 
-fn watch(terminal: &mut DefaultTerminal, contest: &Contest, requests: &Requests) -> std::io::Result<Ending> {
+fn watch(
+    terminal: &mut DefaultTerminal,
+    contest: &Contest,
+    url: &str,
+    requests: &Requests,
+) -> std::io::Result<Ending> {
     let mut history = History::default();
     loop {
         let frame = contest.frame();
         history.note(&frame);
-        terminal.draw(|screen| render(&frame, &history, screen.area(), screen.buffer_mut()))?;
+        terminal.draw(|screen| render(&frame, &history, url, screen.area(), screen.buffer_mut()))?;
         if frame.phase == Phase::Over {
             return Ok(Ending::Complete);
         }
@@ -73,21 +80,26 @@ fn ended_by(key: KeyEvent) -> Option<Ending> {
     }
 }
 
-fn render(frame: &Frame, history: &History, area: Rect, buffer: &mut Buffer) {
+fn render(frame: &Frame, history: &History, url: &str, area: Rect, buffer: &mut Buffer) {
     if area.width < LEAST.0 || area.height < LEAST.1 {
         return render_words(frame, area, buffer);
     }
-    let foot = Paragraph::new(scenario::line()).dim().wrap(Wrap { trim: true });
-    let foot_height = if area.height < 20 { 0 } else { 2 };
-    let rows =
-        [Constraint::Length(1), Constraint::Length(1), Constraint::Fill(1), Constraint::Length(foot_height)];
-    let [title, progress, sides, foot_area] = Layout::vertical(rows).areas(area);
     let is_wide = area.width >= WIDE;
-    let subtitle = if is_wide { "  the same callers, two ways to keep connections" } else { "" };
-    Line::from(vec!["forebay demo".bold(), subtitle.into()]).render(title, buffer);
+    let foot_height = if area.height < 24 || !is_wide { 0 } else { 3 };
+    let rows = [
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Fill(1),
+        Constraint::Length(foot_height),
+    ];
+    let [title, progress, news, sides, foot_area] = Layout::vertical(rows).areas(area);
+    let page = if is_wide { format!("  live page: {url}") } else { String::new() };
+    Line::from(vec!["forebay demo".bold(), page.into()]).render(title, buffer);
     Line::from("q ends").right_aligned().dim().render(title, buffer);
     gauge(frame).render(progress, buffer);
-    foot.render(foot_area, buffer);
+    headline(frame).render(news, buffer);
+    Paragraph::new(scenario::line()).dim().wrap(Wrap { trim: true }).render(foot_area, buffer);
     let halves = [Constraint::Fill(1), Constraint::Fill(1)];
     let halves = if is_wide { Layout::horizontal(halves) } else { Layout::vertical(halves) };
     for (side, area) in halves.areas::<2>(sides).into_iter().enumerate() {
@@ -95,15 +107,28 @@ fn render(frame: &Frame, history: &History, area: Rect, buffer: &mut Buffer) {
     }
 }
 
+/// What happens now.
+fn headline(frame: &Frame) -> Line<'static> {
+    match (frame.phase, frame.period().incident) {
+        (Phase::Filling, _) => Line::from("three instances on each side open their connections").dim(),
+        (_, None) => Line::from("quiet: all is well").dim(),
+        (_, Some(incident)) => {
+            let number = format!("{} of {} ", report::number_of(incident), Incident::ALL.len());
+            Line::from(vec![number.bold(), incident.sentence().yellow()])
+        }
+    }
+}
+
 /// The most important first.
 fn render_words(frame: &Frame, area: Rect, buffer: &mut Buffer) {
-    let side = |name: &str, figures: &Figures| {
-        let failed = format!("{name} {} failed", grouped(figures.failed));
-        Line::from(if figures.failed > 0 { failed.red() } else { failed.green() })
+    let side = |name: &str, snapshot: &Snapshot| {
+        let failed = format!("{name} {} failed", grouped(snapshot.figures.total.failed));
+        Line::from(if snapshot.figures.total.failed > 0 { failed.red() } else { failed.green() })
     };
     let lines = vec![
         side("deadpool", &frame.sides[0]),
         side("forebay", &frame.sides[1]),
+        headline(frame),
         Line::from(format!("{} of {} s", frame.elapsed.as_secs(), frame.length.as_secs())),
         Line::from("q ends").dim(),
     ];
@@ -113,7 +138,7 @@ fn render_words(frame: &Frame, area: Rect, buffer: &mut Buffer) {
 fn gauge(frame: &Frame) -> Gauge<'static> {
     let (ratio, label) = match frame.phase {
         Phase::Filling => {
-            let open = frame.sides[0].ready.min(frame.sides[1].ready);
+            let open = frame.sides[0].sessions.min(frame.sides[1].sessions);
             (0.0, format!("opening the first connections: {open} of {CONNECTIONS}"))
         }
         Phase::Running => {
@@ -128,19 +153,19 @@ fn gauge(frame: &Frame) -> Gauge<'static> {
 
 /// Bars, figures, opens over time and settings, as far as there is room: the most important stay longest.
 fn render_side(side: usize, frame: &Frame, history: &History, area: Rect, buffer: &mut Buffer) {
-    let figures = &frame.sides[side];
+    let snapshot = &frame.sides[side];
     let border = Block::bordered().title(format!(" {} ", NAMES[side]).bold());
     let inner = border.inner(area);
     border.render(area, buffer);
     let bars = [
-        ("ready", figures.ready, Color::Green),
-        ("lent", figures.lent, Color::Blue),
-        ("opening", figures.traffic.opening, Color::Yellow),
-        ("waiting", figures.waiting, Color::Red),
+        ("ready", snapshot.ready, Color::Green),
+        ("lent", snapshot.figures.lent, Color::Blue),
+        ("opening", snapshot.opening, Color::Yellow),
+        ("waiting", snapshot.figures.waiting, Color::Red),
     ]
     .map(|(name, number, color)| bar(name, number, color, inner.width));
     let settings = settings(side).into_iter().map(|(name, value)| Line::from(format!("{name}: {value}")));
-    let (bars, words, settings) = (bars.to_vec(), words(figures, inner.width), settings.collect::<Vec<_>>());
+    let (bars, words, settings) = (bars.to_vec(), words(snapshot, inner.width), settings.collect::<Vec<_>>());
     let [bars_height, words_height, settings_height] =
         [&bars, &words, &settings].map(|lines| u16::try_from(lines.len()).unwrap_or(u16::MAX));
     let mut left = inner.height.saturating_sub(words_height);
@@ -159,10 +184,10 @@ fn render_side(side: usize, frame: &Frame, history: &History, area: Rect, buffer
     Paragraph::new(words).render(words_area, buffer);
     Paragraph::new(settings).dim().render(settings_area, buffer);
     if title.height > 0 {
-        let (now, peak) = (figures.traffic.attempts, figures.traffic.peak_attempts);
+        let (now, peak) = (snapshot.traffic.attempts, snapshot.traffic.peak_attempts);
         Line::from(format!("opens a second {now}, peak {peak}, limit {OPENS_PER_SECOND}"))
             .render(title, buffer);
-        if figures.failed > 0 && title.width > 46 {
+        if snapshot.figures.total.failed > 0 && title.width > 46 {
             Line::from("× failed").right_aligned().red().render(title, buffer);
         }
         render_chart(&history.columns(side, frame.length, chart.width), chart, buffer);
@@ -181,18 +206,19 @@ fn bar(name: &str, number: usize, color: Color, width: u16) -> Line<'static> {
     ])
 }
 
-fn words(figures: &Figures, width: u16) -> Vec<Line<'static>> {
-    let failed = format!("failed {}", grouped(figures.failed));
-    let failed = if figures.failed > 0 { failed.red().bold() } else { failed.green().bold() };
-    let slow = format!("   slow {} of {}", grouped(figures.slow), grouped(figures.acquires));
-    let waits = [("p50", figures.p50), ("p99", figures.p99), ("max", figures.max)].map(|(name, wait)| {
-        format!("{name} {}", if figures.acquires > 0 { millis(wait) } else { "-".to_owned() })
+fn words(snapshot: &Snapshot, width: u16) -> Vec<Line<'static>> {
+    let total = &snapshot.figures.total;
+    let failed = format!("failed {}", grouped(total.failed));
+    let failed = if total.failed > 0 { failed.red().bold() } else { failed.green().bold() };
+    let slow = format!("   slow {} of {}", grouped(total.slow), grouped(total.acquires));
+    let waits = [("p50", total.p50), ("p99", total.p99), ("max", total.max)].map(|(name, wait)| {
+        format!("{name} {}", if total.acquires > 0 { millis(wait) } else { "-".to_owned() })
     });
     let mut line = waits.join("  ");
     if line.len() > usize::from(width) {
         line = waits.join(" ");
     }
-    let (opened, refused) = (grouped(figures.traffic.opened), grouped(figures.traffic.refused));
+    let (opened, refused) = (grouped(snapshot.traffic.opened), grouped(snapshot.traffic.refused));
     vec![
         Line::from(vec![failed, slow.into()]),
         Line::from(line),
@@ -204,8 +230,10 @@ fn words(figures: &Figures, width: u16) -> Vec<Line<'static>> {
 /// callers failed.
 fn render_chart(columns: &[Column], area: Rect, buffer: &mut Buffer) {
     let Some(rows) = usize::from(area.height).checked_sub(1).filter(|rows| *rows > 0) else { return };
-    let limit = OPENS_PER_SECOND as usize;
-    let height = |opens: usize| (opens * rows * 8).div_ceil(CHART_TOP * limit);
+    let limit = u64::from(OPENS_PER_SECOND);
+    let full = u64::try_from(rows * 8).unwrap_or(u64::MAX);
+    let height =
+        |opens: u64| usize::try_from((opens * full).div_ceil(CHART_TOP * limit)).unwrap_or(usize::MAX);
     let limit_row = height(limit) / 8;
     for (column, x) in (area.left()..area.right()).enumerate() {
         let column = columns.get(column).copied().unwrap_or_default();
@@ -232,7 +260,7 @@ struct History(Vec<(Duration, [Column; 2])>);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Column {
     /// The most opens a second.
-    opens: usize,
+    opens: u64,
     /// Callers that failed.
     failed: u64,
 }
@@ -240,7 +268,8 @@ struct Column {
 impl History {
     fn note(&mut self, frame: &Frame) {
         if frame.phase == Phase::Running {
-            let sample = |side: &Figures| Column { opens: side.traffic.attempts, failed: side.failed };
+            let sample =
+                |side: &Snapshot| Column { opens: side.traffic.attempts, failed: side.figures.total.failed };
             self.0.push((frame.elapsed, [sample(&frame.sides[0]), sample(&frame.sides[1])]));
         }
     }
@@ -272,20 +301,25 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::demo::server::Traffic;
+    use crate::demo::database::Traffic;
+    use crate::demo::tally::{Figures, Waits};
     use crate::demo::tests::frame;
 
     /// The screen as text, after a run.
     fn screen(width: u16, height: u16, mut frame: Frame) -> String {
         let mut history = History::default();
         let phase = std::mem::replace(&mut frame.phase, Phase::Running);
-        for tenths in 0..100 {
+        for tenths in 0..200 {
             frame.elapsed = Duration::from_millis(100 * tenths);
             history.note(&frame);
         }
         frame.phase = phase;
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|screen| render(&frame, &history, screen.area(), screen.buffer_mut())).unwrap();
+        terminal
+            .draw(|screen| {
+                render(&frame, &history, "http://127.0.0.1:9464/", screen.area(), screen.buffer_mut())
+            })
+            .unwrap();
         let buffer = terminal.backend().buffer();
         let rows = (0..height).map(|y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>());
         rows.collect::<Vec<_>>().join("\n")
@@ -322,9 +356,11 @@ mod tests {
                 "p99",
                 "max 1,002 ms",
                 "limit 25",
-                "s left of 30 s",
+                "s left of 40 s",
+                "2 of 4 all sockets are cut",
+                "http://127.0.0.1:9464/",
                 "q ends",
-                "sessions end after 8 s",
+                "sessions end after 15 s",
                 "guard window",
                 "timeouts",
             ] {
@@ -336,7 +372,7 @@ mod tests {
     #[test]
     fn three_long_waits_fit_into_half_of_80_columns() {
         let mut frame = in_phase(Phase::Running);
-        frame.sides[0].p99 = Duration::from_millis(1_000);
+        frame.sides[0].figures.total.p99 = Duration::from_millis(1_000);
         let text = screen(80, 24, frame);
         assert!(text.contains("p50 0.11 ms p99 1,000 ms max 1,002 ms"), "{text}");
     }
@@ -355,28 +391,33 @@ mod tests {
     #[test]
     fn the_readme_shows_this_screen() {
         let micros = Duration::from_micros;
-        let deadpool = Figures {
-            lent: 43,
-            waiting: 458,
+        let side = |[ready, lent, opening, waiting]: [usize; 4], total, traffic| Snapshot {
+            ready,
+            opening,
+            sessions: 60,
+            figures: Figures { lent, waiting, total, ..Figures::default() },
+            traffic,
+        };
+        let total = Waits {
             acquires: 7_722,
             slow: 1_517,
             p50: micros(160),
             p99: micros(175_000),
             max: micros(732_000),
-            traffic: Traffic { attempts: 189, peak_attempts: 189, opened: 43, refused: 160, opening: 2 },
-            ..Figures::default()
+            ..Waits::default()
         };
-        let reservoir = Figures {
-            ready: 17,
-            lent: 44,
+        let traffic = Traffic { attempts: 189, peak_attempts: 189, opened: 43, refused: 160 };
+        let deadpool = side([0, 43, 2, 458], total, traffic);
+        let total = Waits {
             acquires: 8_180,
             slow: 2,
             p50: micros(140),
             p99: micros(1_790),
             max: micros(6_110),
-            traffic: Traffic { attempts: 11, peak_attempts: 12, opened: 92, refused: 0, opening: 0 },
-            ..Figures::default()
+            ..Waits::default()
         };
+        let traffic = Traffic { attempts: 11, peak_attempts: 12, opened: 92, refused: 0 };
+        let reservoir = side([17, 44, 0, 0], total, traffic);
         let text = screen(100, 30, Frame { sides: [deadpool, reservoir], ..in_phase(Phase::Running) });
         let readme = include_str!("../../../../README.md");
         let shown: Vec<_> = readme.lines().filter(|line| line.starts_with(['┌', '│', '└'])).collect();
@@ -394,8 +435,8 @@ mod tests {
         assert_eq!(press(KeyCode::Enter, KeyModifiers::NONE), None);
     }
 
-    fn history(samples: &[(u64, usize, u64)]) -> History {
-        let sample = |(at, opens, failed): &(u64, usize, u64)| {
+    fn history(samples: &[(u64, u64, u64)]) -> History {
+        let sample = |(at, opens, failed): &(u64, u64, u64)| {
             (Duration::from_secs(*at), [Column { opens: *opens, failed: *failed }; 2])
         };
         History(samples.iter().map(sample).collect())
@@ -421,7 +462,7 @@ mod tests {
 
     #[test]
     fn bars_rise_above_the_limit_and_failures_are_marked() {
-        let limit = OPENS_PER_SECOND as usize;
+        let limit = u64::from(OPENS_PER_SECOND);
         let history = history(&[(0, limit, 0), (1, 30 * limit, 0), (2, limit + limit / 2, 4)]);
         let area = Rect::new(0, 0, 4, 7);
         let mut buffer = Buffer::empty(area);

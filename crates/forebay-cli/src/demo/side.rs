@@ -1,376 +1,284 @@
-//! One side of the demo: a pool of connections, its server, and how its callers fared.
+//! One side of the demo: three instances of a service, their cluster, and their callers.
 
-use std::ops::Range;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool::managed::{Manager, Metrics, Object, Pool, QueueMode, RecycleError, RecycleResult, Timeouts};
-use forebay::rt::{self, Runtime};
-use forebay::{Config, Instant, Lifetime, Reservoir, Rng, Seed};
-use hdrhistogram::Histogram;
-use parking_lot::Mutex;
+use deadpool::managed::Object;
+use forebay::rt::{Runtime, TokioRuntime};
+use forebay::{Instant, Seed};
+use forebay_dsql::{PooledConnection, Postgres, PostgresConnection};
+use parking_lot::{Mutex, RwLock};
 
-use super::scenario::{
-    ACQUIRE_TIMEOUT, BURST, CONNECTIONS, OPENS_PER_SECOND, SESSION_LIFE, SLOW, draw, seconds,
-};
-use super::server::{Ended, Refused, Server, Session, Traffic};
+use super::database::{Database, Traffic};
+use super::fleet::{self, FleetPool, SharedTable};
+use super::incident::Step;
+use super::page::Page;
+use super::plain::{self, Opener, PlainPool};
+use super::process::Process;
+use super::scenario::{CONNECTIONS, Caller, INSTANCES, VICTIM};
+use super::tally::{Figures, Tally, Visit};
 
 /// The two sides, in the order in which everything shows them.
 pub(super) const NAMES: [&str; 2] = ["deadpool 0.13", "forebay"];
 
-/// deadpool: a fifth of the lives' length is random. A half, a fifteenth and last in first out were tried: no
-/// better.
-const POOL_LIFE: Range<Duration> = Duration::from_millis(6_000)..Duration::from_millis(7_500);
-/// The pause after the first refusal. Each further pause is twice as long, up to the maximum.
-const FIRST_BACKOFF: Duration = Duration::from_millis(40);
-const MAX_BACKOFF: Duration = Duration::from_millis(320);
-
-const LIFE: Duration = Duration::from_millis(7_000);
-const JITTER: Duration = Duration::from_millis(500);
-const GUARD: Duration = Duration::from_millis(250);
-/// The reservoir leaves 3 of the server's burst: this machine may delay an open so that it comes with the
-/// next one.
-const RESERVOIR_BURST: u32 = BURST - 3;
-
 /// How the side at this place in [`NAMES`] is set up, in words.
 pub(super) fn settings(side: usize) -> Vec<(&'static str, String)> {
-    let connections = ("connections", format!("{CONNECTIONS}, opened up front"));
-    let timeout = seconds(ACQUIRE_TIMEOUT);
-    if side == 0 {
-        let (first, max) = (FIRST_BACKOFF.as_millis(), MAX_BACKOFF.as_millis());
-        let (shortest, longest) = (seconds(POOL_LIFE.start), seconds(POOL_LIFE.end));
-        vec![
-            connections,
-            ("life", format!("{shortest} to {longest}, drawn for each")),
-            ("timeouts", format!("wait {timeout}, create {timeout}")),
-            ("refused open", format!("again in {first} to {max} ms")),
-            ("queue", "first in, first out".to_owned()),
-        ]
-    } else {
-        vec![
-            connections,
-            ("life", format!("at most {} to {}", seconds(LIFE - JITTER / 2), seconds(LIFE + JITTER / 2))),
-            ("guard window", format!("{} ms", GUARD.as_millis())),
-            ("opens", format!("{OPENS_PER_SECOND} a second, burst {RESERVOIR_BURST}")),
-            ("timeout", timeout),
-        ]
-    }
+    if side == 0 { plain::settings() } else { fleet::settings() }
 }
 
 /// A side and its callers.
 #[derive(Debug)]
 pub(super) struct Side {
-    lender: Lender,
-    server: Server,
-    runtime: Arc<dyn Runtime>,
-    tally: Mutex<Tally>,
+    seed: Seed,
+    database: Database,
+    /// What only reservoirs have.
+    fleet: Option<Fleet>,
+    instances: RwLock<[Instance; INSTANCES]>,
+    tally: Arc<Mutex<Tally>>,
+    runtime: TokioRuntime,
+    /// Why an instance did not start.
+    failure: Mutex<Option<anyhow::Error>>,
+}
+
+/// What the reservoirs share, and where they are seen.
+#[derive(Debug)]
+struct Fleet {
+    table: SharedTable,
+    page: Page,
+}
+
+/// One instance of the service.
+#[derive(Debug, Default)]
+struct Instance {
+    /// None while it is down.
+    process: Option<Process>,
+    /// None until its connections are open.
+    pool: Option<Arc<Pool>>,
 }
 
 #[derive(Debug)]
-enum Lender {
-    Deadpool(Pool<Opener>),
-    Reservoir(Reservoir<Server>),
+#[allow(clippy::large_enum_variant, reason = "there are three")]
+enum Pool {
+    Plain(PlainPool),
+    Fleet(FleetPool),
+}
+
+/// A side at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Snapshot {
+    /// Connections that no caller has.
+    pub(super) ready: usize,
+    /// Connections being opened.
+    pub(super) opening: usize,
+    /// Sessions of the cluster, also those of an instance that is still starting.
+    pub(super) sessions: u64,
+    pub(super) figures: Figures,
+    pub(super) traffic: Traffic,
 }
 
 impl Side {
-    fn new(lender: Lender, server: Server, runtime: Arc<dyn Runtime>) -> Arc<Self> {
-        Arc::new(Self { lender, server, runtime, tally: Mutex::default() })
+    /// deadpool, without a table.
+    pub(super) fn plain(seed: Seed, runtime: TokioRuntime) -> anyhow::Result<Arc<Self>> {
+        Self::new(seed.fork("plain"), None, runtime)
     }
 
-    /// deadpool, set up as well as it can be: every connection is open before the first caller comes, each
-    /// has a life of its own, well below the session's, and a refused open is tried again, with a pause. No
-    /// setting makes it open a connection before a caller needs one.
-    pub(super) fn deadpool(seed: Seed, runtime: Arc<dyn Runtime>) -> anyhow::Result<Arc<Self>> {
-        let server = Server::new(seed, Arc::clone(&runtime));
-        let rng = Mutex::new(seed.fork("pool").rng());
-        let opener = Opener { server: server.clone(), runtime: Arc::clone(&runtime), rng };
-        let pool = Pool::builder(opener)
-            .max_size(CONNECTIONS)
-            .queue_mode(QueueMode::Fifo)
-            .wait_timeout(Some(ACQUIRE_TIMEOUT))
-            .create_timeout(Some(ACQUIRE_TIMEOUT))
-            .runtime(deadpool::Runtime::Tokio1)
-            .build()?;
-        Ok(Self::new(Lender::Deadpool(pool), server, runtime))
+    /// Reservoirs that share a budget.
+    pub(super) fn fleet(seed: Seed, page: Page, runtime: TokioRuntime) -> anyhow::Result<Arc<Self>> {
+        let table = SharedTable::new(runtime.clone());
+        Self::new(seed.fork("fleet"), Some(Fleet { table, page }), runtime)
     }
 
-    pub(super) fn reservoir(seed: Seed, runtime: Arc<dyn Runtime>) -> anyhow::Result<Arc<Self>> {
-        let server = Server::new(seed, Arc::clone(&runtime));
-        let config = Config::default()
-            .max_open(CONNECTIONS)
-            .lifetime(Lifetime::new(LIFE).jitter(JITTER).guard_window(GUARD))
-            .server_limit(SESSION_LIFE)
-            .rate(OPENS_PER_SECOND.into(), RESERVOIR_BURST)
-            .startup_jitter(Duration::ZERO)
-            .seed(seed.fork("reservoir"));
-        let reservoir =
-            Reservoir::builder(server.clone()).config(config).runtime(Arc::clone(&runtime)).start_empty()?;
-        Ok(Self::new(Lender::Reservoir(reservoir), server, runtime))
+    fn new(seed: Seed, fleet: Option<Fleet>, runtime: TokioRuntime) -> anyhow::Result<Arc<Self>> {
+        let database = Database::start(seed)?;
+        Ok(Arc::new(Self {
+            seed,
+            database,
+            fleet,
+            instances: RwLock::default(),
+            tally: Arc::default(),
+            runtime,
+            failure: Mutex::default(),
+        }))
     }
 
-    /// Opens the connections it starts with.
-    pub(super) async fn fill(&self) {
-        match &self.lender {
-            Lender::Deadpool(pool) => {
-                // One after another: so the server refuses none, and their lives are spread a little more.
-                let mut all: Vec<Object<Opener>> = Vec::new();
-                while all.len() < CONNECTIONS {
-                    let Ok(connection) = pool.timeout_get(&Timeouts::new()).await else { return };
-                    all.push(connection);
+    /// Starts every instance.
+    pub(super) fn start_all(self: &Arc<Self>) {
+        (0..INSTANCES).for_each(|index| self.start(index, self.seed));
+    }
+
+    /// Starts an instance in the background. Callers come to it once its connections are open.
+    fn start(self: &Arc<Self>, index: usize, seed: Seed) {
+        let name = format!("instance {}", index + 1);
+        let process = match Process::start(name.clone()) {
+            Ok(process) => process,
+            Err(error) => return self.fail(error.into()),
+        };
+        let (this, runtime) = (Arc::clone(self), process.runtime().clone());
+        let spawner = runtime.clone();
+        self.instances.write()[index].process = Some(process);
+        spawner.spawn(Box::pin(async move {
+            let seed = seed.fork(&name);
+            let pool = match &this.fleet {
+                None => PlainPool::start(&this.database, runtime, seed).await.map(Pool::Plain),
+                Some(Fleet { table, page }) => {
+                    let pool = FleetPool::start(&this.database, table, runtime, seed, &name).await;
+                    pool.map(|pool| {
+                        page.show(&name, pool.dsql());
+                        Pool::Fleet(pool)
+                    })
                 }
+            };
+            match pool {
+                Ok(pool) => this.instances.write()[index].pool = Some(Arc::new(pool)),
+                Err(error) => this.fail(error),
             }
-            // After a minute the demo goes on with the connections there are, and shows it.
-            Lender::Reservoir(reservoir) => _ = reservoir.filled(Duration::from_secs(60)).await,
-        }
+        }));
+    }
+
+    fn fail(&self, error: anyhow::Error) {
+        self.failure.lock().get_or_insert(error);
+    }
+
+    /// Why an instance did not start, if one did not.
+    pub(super) fn failure(&self) -> Option<anyhow::Error> {
+        self.failure.lock().take()
+    }
+
+    /// Whether callers can go to every instance, and all connections are open.
+    pub(super) fn is_full(&self) -> bool {
+        let is_up = self.instances.read().iter().all(|instance| instance.pool.is_some());
+        is_up && self.database.live() >= CONNECTIONS as u64
     }
 
     /// Forgets what filling took.
     pub(super) fn start_counting(&self) {
-        self.server.start_counting();
+        self.database.start_counting(self.runtime.now());
     }
 
-    /// Serves a caller in the background. Its wait counts from `due_at`, when it was to come: a load that
-    /// runs late must not make a slow side look fast.
-    pub(super) fn admit(self: &Arc<Self>, due_at: Instant, query_time: Duration) {
-        self.tally.lock().figures.waiting += 1;
-        let this = Arc::clone(self);
-        self.runtime.spawn(Box::pin(async move { this.serve(due_at, query_time).await }));
+    /// Looks at what the cluster counts.
+    pub(super) fn sample(&self) {
+        self.database.sample(self.runtime.now());
     }
 
-    async fn serve(&self, due_at: Instant, query_time: Duration) {
-        self.tally.lock().started(self.runtime.now().since(due_at));
-        match &self.lender {
-            Lender::Deadpool(pool) => {
-                // deadpool limits the wait and the open separately. The caller waits for no longer than one
-                // timeout.
-                match rt::within(&*self.runtime, ACQUIRE_TIMEOUT, pool.get()).await {
-                    Some(Ok(mut lent)) => {
-                        if self.query(&mut lent.session, due_at, query_time).await.is_err() {
-                            drop(Object::take(lent));
-                        }
-                    }
-                    _ => self.tally.lock().failed(self.runtime.now().since(due_at)),
+    /// Does what an incident does to this side.
+    pub(super) fn take(self: &Arc<Self>, step: Step) {
+        if let Some(Fleet { page, .. }) = &self.fleet {
+            page.note(step.sentence());
+        }
+        match step {
+            Step::Expire => self.database.expire_sessions(),
+            Step::Cut(fraction) => self.database.cut(fraction),
+            Step::Kill => self.kill(VICTIM),
+            Step::Restart => self.start(VICTIM, self.seed.fork("restart")),
+            Step::TableDown | Step::TableUp => {
+                if let Some(Fleet { table, .. }) = &self.fleet {
+                    table.set_down(step == Step::TableDown);
                 }
             }
-            Lender::Reservoir(reservoir) => match reservoir.checkout().within(ACQUIRE_TIMEOUT).await {
-                Ok(mut lent) => {
-                    if self.query(&mut lent, due_at, query_time).await.is_err() {
-                        lent.mark_bad();
-                    }
-                }
-                Err(_) => self.tally.lock().failed(self.runtime.now().since(due_at)),
-            },
         }
     }
 
-    async fn query(&self, session: &mut Session, due_at: Instant, takes: Duration) -> Result<(), Ended> {
-        self.tally.lock().acquired(self.runtime.now().since(due_at));
-        let outcome = session.query(takes).await;
-        self.tally.lock().left(outcome.is_err());
-        outcome
+    fn kill(&self, index: usize) {
+        let Instance { process, pool } = std::mem::take(&mut self.instances.write()[index]);
+        // In this order: a pool that is dropped while its process lives would leave its fleet.
+        drop(process);
+        drop(pool);
+    }
+
+    /// Serves a caller in the background. Its wait counts from `due_at`, when it was to come: a load that runs late must
+    /// not make a slow side look fast.
+    pub(super) fn admit(&self, caller: Caller, due_at: Instant, period: usize) {
+        let mut visit = Visit::begin(&self.tally, period);
+        // A load balancer sends the callers of an instance that is down to the others.
+        let Some((runtime, pool)) = self.route(caller) else { return visit.failed(Duration::ZERO) };
+        let spawner = runtime.clone();
+        spawner.spawn(Box::pin(async move {
+            visit.started(runtime.now().since(due_at));
+            let lent = pool.acquire().await;
+            let waited = runtime.now().since(due_at);
+            let Some(lent) = lent else { return visit.failed(waited) };
+            visit.acquired(waited);
+            let failed = work(&lent, &runtime, caller.hold).await.is_none();
+            drop(lent);
+            visit.left(failed);
+        }));
+    }
+
+    /// As a load balancer does: the callers of an instance that is down go to the others, in turns.
+    fn route(&self, caller: Caller) -> Option<(TokioRuntime, Arc<Pool>)> {
+        let steps = if caller.hold.as_nanos().is_multiple_of(2) { [0, 1, 2] } else { [0, 2, 1] };
+        let instances = self.instances.read();
+        steps.into_iter().find_map(|step| {
+            let Instance { process, pool } = &instances[(caller.instance + step) % INSTANCES];
+            Some((process.as_ref()?.runtime().clone(), Arc::clone(pool.as_ref()?)))
+        })
     }
 
     /// Whether every caller has left.
     pub(super) fn is_quiet(&self) -> bool {
-        let Figures { waiting, lent, .. } = self.tally.lock().figures;
+        let Figures { waiting, lent, .. } = self.tally.lock().figures();
         waiting + lent == 0
     }
 
-    pub(super) fn figures(&self) -> Figures {
-        let size = match &self.lender {
-            Lender::Deadpool(pool) => pool.status().size,
-            Lender::Reservoir(reservoir) => reservoir.status().size(),
-        };
-        let figures = self.tally.lock().figures();
-        // The two were not counted at one moment: a caller may have come in between.
-        Figures { ready: size.saturating_sub(figures.lent), traffic: self.server.traffic(), ..figures }
-    }
-}
-
-/// What a side looks like at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Figures {
-    /// Connections that no caller has.
-    pub(super) ready: usize,
-    /// Connections that callers have.
-    pub(super) lent: usize,
-    /// Callers without a connection.
-    pub(super) waiting: usize,
-    /// Callers who got a connection or gave up.
-    pub(super) acquires: u64,
-    /// Callers who gave up or were refused.
-    pub(super) failed: u64,
-    /// Callers who got a connection, after more than [`SLOW`].
-    pub(super) slow: u64,
-    /// Callers who got a connection on which the query failed.
-    pub(super) failed_queries: u64,
-    pub(super) p50: Duration,
-    pub(super) p99: Duration,
-    pub(super) max: Duration,
-    /// How late this machine started a caller's task, at most: the part of a wait that is not the pool's.
-    pub(super) latest_start: Duration,
-    pub(super) traffic: Traffic,
-}
-
-/// Counts callers, and how long each waited for a connection.
-#[derive(Debug)]
-struct Tally {
-    /// In microseconds. Callers who got no connection count too, with the time they waited.
-    waits: Histogram<u32>,
-    figures: Figures,
-}
-
-impl Default for Tally {
-    fn default() -> Self {
-        // A minute at three digits: more than anyone waits here, in some 20 KB.
-        let waits = Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds make sense");
-        Self { waits, figures: Figures::default() }
-    }
-}
-
-impl Tally {
-    fn started(&mut self, late: Duration) {
-        self.figures.latest_start = self.figures.latest_start.max(late);
-    }
-
-    fn acquired(&mut self, waited: Duration) {
-        self.figures.lent += 1;
-        self.figures.slow += u64::from(waited > SLOW);
-        self.waited(waited);
-    }
-
-    fn failed(&mut self, waited: Duration) {
-        self.figures.failed += 1;
-        self.waited(waited);
-    }
-
-    fn left(&mut self, query_failed: bool) {
-        self.figures.lent -= 1;
-        self.figures.failed_queries += u64::from(query_failed);
-    }
-
-    fn waited(&mut self, waited: Duration) {
-        self.figures.waiting -= 1;
-        self.figures.acquires += 1;
-        self.waits.saturating_record(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX));
-    }
-
-    fn figures(&self) -> Figures {
-        let quantile = |q| Duration::from_micros(self.waits.value_at_quantile(q));
-        let max = Duration::from_micros(self.waits.max());
-        Figures { p50: quantile(0.50), p99: quantile(0.99), max, ..self.figures }
-    }
-}
-
-/// Opens sessions for deadpool.
-#[derive(Debug)]
-struct Opener {
-    server: Server,
-    runtime: Arc<dyn Runtime>,
-    rng: Mutex<Rng>,
-}
-
-#[derive(Debug)]
-struct Expiring {
-    session: Session,
-    use_until: Instant,
-}
-
-impl Manager for Opener {
-    type Type = Expiring;
-    type Error = Refused;
-
-    async fn create(&self) -> Result<Expiring, Refused> {
-        let mut backoff = FIRST_BACKOFF;
-        // The create timeout ends this.
-        loop {
-            if let Ok(session) = self.server.open().await {
-                let life = draw(&mut self.rng.lock(), &POOL_LIFE);
-                return Ok(Expiring { session, use_until: self.runtime.now() + life });
-            }
-            // Half of the pause is random: callers refused together must not come back together.
-            let pause = draw(&mut self.rng.lock(), &(backoff / 2..backoff));
-            self.runtime.sleep_until(self.runtime.now() + pause).await;
-            backoff = (2 * backoff).min(MAX_BACKOFF);
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let (mut ready, mut opening) = (0, 0);
+        for pool in self.instances.read().iter().filter_map(|instance| instance.pool.as_ref()) {
+            let (more_ready, more_opening) = match &**pool {
+                Pool::Plain(pool) => (pool.ready(), pool.opening()),
+                Pool::Fleet(pool) => {
+                    let status = pool.dsql().status();
+                    (status.idle, status.opening)
+                }
+            };
+            (ready, opening) = (ready + more_ready, opening + more_opening);
+        }
+        Snapshot {
+            ready,
+            opening,
+            sessions: self.database.live(),
+            figures: self.tally.lock().figures(),
+            traffic: self.database.traffic(),
         }
     }
 
-    async fn recycle(&self, connection: &mut Expiring, _: &Metrics) -> RecycleResult<Refused> {
-        if self.runtime.now() < connection.use_until { Ok(()) } else { Err(RecycleError::message("too old")) }
+    /// Ends every instance, then the cluster.
+    pub(super) fn stop(&self) {
+        (0..INSTANCES).for_each(|index| self.kill(index));
+        self.database.stop();
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use forebay::rt::VirtualTime;
+/// What a caller does with its connection. None if a query failed.
+async fn work(connection: &PostgresConnection, runtime: &TokioRuntime, hold: Duration) -> Option<()> {
+    connection.batch_execute("SELECT 1").await.ok()?;
+    runtime.sleep_until(runtime.now() + hold).await;
+    Some(())
+}
 
-    use super::*;
+/// A connection that a caller has.
+#[allow(clippy::large_enum_variant, reason = "it is in the caller's task, and does not move")]
+enum Lent<'a> {
+    Plain(Object<Opener>),
+    Fleet(PooledConnection<'a, Postgres>),
+}
 
-    fn millis(n: u64) -> Duration {
-        Duration::from_millis(n)
-    }
+impl Deref for Lent<'_> {
+    type Target = PostgresConnection;
 
-    fn tally(waiting: usize) -> Tally {
-        Tally { figures: Figures { waiting, ..Figures::default() }, ..Tally::default() }
-    }
-
-    #[test]
-    fn every_caller_is_counted_once() {
-        let mut tally = tally(4);
-        tally.acquired(millis(5));
-        tally.acquired(millis(6));
-        tally.failed(millis(1000));
-        tally.left(false);
-        tally.left(true);
-        let expected =
-            Figures { waiting: 1, acquires: 3, failed: 1, slow: 1, failed_queries: 1, ..Figures::default() };
-        assert_eq!(tally.figures, expected);
-    }
-
-    #[test]
-    fn callers_who_got_no_connection_count_in_the_percentiles() {
-        let mut tally = tally(100);
-        (0..98).for_each(|_| tally.acquired(millis(1)));
-        (0..2).for_each(|_| tally.failed(millis(1000)));
-        let Figures { p50, p99, max, .. } = tally.figures();
-        let near = |waited: Duration, expected: u64| waited.as_millis().abs_diff(expected.into()) <= 1;
-        assert!(near(p50, 1) && near(p99, 1000) && near(max, 1000), "{p50:?} {p99:?} {max:?}");
-    }
-
-    #[test]
-    fn the_latest_start_is_kept() {
-        let mut tally = tally(0);
-        [3, 7, 2].into_iter().for_each(|late| tally.started(millis(late)));
-        assert_eq!(tally.figures().latest_start, millis(7));
-    }
-
-    #[test]
-    fn before_the_first_caller_every_figure_is_zero() {
-        assert_eq!(Tally::default().figures(), Figures::default());
-    }
-
-    #[test]
-    fn a_caller_waits_for_no_longer_than_the_timeout() {
-        let time = VirtualTime::new();
-        let side = Side::reservoir(Seed::new(1), Arc::new(time.clone())).unwrap();
-        time.run(async {
-            side.fill().await;
-            let came = time.now();
-            (0..=CONNECTIONS).for_each(|_| side.admit(came, 2 * ACQUIRE_TIMEOUT));
-            time.sleep_until(came + ACQUIRE_TIMEOUT - millis(1)).await;
-            let Figures { lent, waiting, failed, .. } = side.figures();
-            assert_eq!((lent, waiting, failed), (CONNECTIONS, 1, 0));
-            time.sleep_until(came + ACQUIRE_TIMEOUT).await;
-            time.sleep_until(came + ACQUIRE_TIMEOUT + millis(1)).await;
-            let Figures { lent, waiting, failed, .. } = side.figures();
-            assert_eq!((lent, waiting, failed), (CONNECTIONS, 0, 1));
-        });
-    }
-
-    #[test]
-    fn each_setting_fits_into_half_of_80_columns() {
-        for (name, value) in [settings(0), settings(1)].concat() {
-            assert!(name.len() + 2 + value.len() <= 38, "{name}: {value}");
+    fn deref(&self) -> &PostgresConnection {
+        match self {
+            Self::Plain(lent) => &lent.connection,
+            Self::Fleet(lent) => lent,
         }
+    }
+}
+
+impl Pool {
+    async fn acquire(&self) -> Option<Lent<'_>> {
+        Some(match self {
+            Self::Plain(pool) => Lent::Plain(pool.acquire().await?),
+            Self::Fleet(pool) => Lent::Fleet(pool.acquire().await?),
+        })
     }
 }

@@ -51,7 +51,7 @@ fn help_lists_the_commands_by_task() {
 fn help_of_a_command_lists_its_options_and_fits_the_terminal() {
     let help = forebay(&["demo", "--help"]);
     assert!(help.status.success());
-    for flag in ["--seconds", "--seed", "--json", "--plain", "130"] {
+    for flag in ["--seconds", "--seed", "--json", "--plain", "--listen", "--no-browser", "130"] {
         assert!(text(&help.stdout).contains(flag), "{flag} is missing:\n{}", text(&help.stdout));
     }
     for (command, width) in [("demo", 80), ("sim", 80), ("completions", 80), ("demo", 60)] {
@@ -118,9 +118,10 @@ fn bad_usage_is_a_clear_error() {
     for (arguments, expected) in [
         (&["demo", "--jsn"][..], "--json"),
         (&["dmo"], "demo"),
-        (&["demo", "--seconds", "0"], "0 is not in 1..=3600"),
+        (&["demo", "--seconds", "19"], "19 is not in 20..=3600"),
         (&["demo", "--seconds", "abc"], "invalid value 'abc' for '--seconds"),
-        (&["demo", "--seconds", "-3"], "-3 is not in 1..=3600"),
+        (&["demo", "--seconds", "-3"], "-3 is not in 20..=3600"),
+        (&["demo", "--listen", "0.0.0.0:80"], "for this machine only"),
         (&["demo", "--seed", "1.5"], "invalid value '1.5' for '--seed"),
         (&["demo", "--json", "--plain"], "cannot be used with"),
     ] {
@@ -131,18 +132,27 @@ fn bad_usage_is_a_clear_error() {
     }
 }
 
+/// The real stack in real time, in a run as short as it can be. Counts only: what a wait takes depends on the machine.
 #[test]
-fn json_is_one_object_with_both_sides() {
-    let output = forebay(&["demo", "--seconds", "2", "--json", "--seed", "7"]);
+fn the_reservoirs_fail_no_acquire_in_any_incident() {
+    let output = forebay(&["demo", "--seconds", "20", "--json", "--seed", "7", "--listen", "127.0.0.1:0"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let record: Value = serde_json::from_slice(&output.stdout).expect("stdout is one JSON object");
-    assert_eq!((&record["seed"], &record["seconds"]), (&7.into(), &2.into()));
+    assert_eq!((&record["seed"], &record["seconds"]), (&7.into(), &20.into()));
     assert_eq!(record["ending"], "complete");
-    let reservoir = &record["reservoir"];
-    assert_eq!(reservoir["failed_acquires"], 0, "{record:#}");
-    assert_eq!(reservoir["failed_queries"], 0, "{record:#}");
+    let incidents = record["incidents"].as_array().expect("a list");
+    let names: Vec<_> = incidents.iter().map(|incident| &incident["incident"]).collect();
+    assert_eq!(names, ["quiet", "expiry", "cut", "kill", "outage"]);
+    for incident in incidents {
+        assert_eq!(incident["reservoir"]["failed_acquires"], 0, "{record:#}");
+        assert!(incident["reservoir"]["acquires"].as_u64() > Some(50), "{record:#}");
+    }
+    assert_eq!(record["reservoir"]["failed_acquires"], 0, "{record:#}");
+    // The sockets of callers were cut, on both sides.
+    assert!(record["reservoir"]["failed_queries"].is_number(), "{record:#}");
     for side in ["deadpool", "reservoir"] {
-        assert!(record[side]["acquires"].as_u64() > Some(1_000), "{record:#}");
+        assert!(record[side]["acquires"].as_u64() > Some(2_000), "{record:#}");
+        assert!(record[side]["opens"].as_u64() > Some(20), "{record:#}");
         assert!(record[side]["settings"]["life"].is_string(), "{record:#}");
         for figure in
             ["p50_ms", "p99_ms", "max_ms", "slow_acquires", "peak_opens_per_second", "refused_opens"]
@@ -150,52 +160,76 @@ fn json_is_one_object_with_both_sides() {
             assert!(record[side][figure].is_number(), "{side} lacks {figure}: {record:#}");
         }
     }
-    assert!(text(&output.stderr).contains("of 2 s | deadpool"), "{}", text(&output.stderr));
-}
-
-#[test]
-fn piped_output_is_plain_and_compares() {
-    let output = forebay(&["demo", "--seconds", "1"]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let stdout = text(&output.stdout);
-    for words in ["deadpool 0.13", "forebay", "failed acquires", "acquire p99", "refused opens", "README.md"]
-    {
-        assert!(stdout.contains(words), "{words} is missing:\n{stdout}");
-    }
-    assert!(!stdout.contains('\u{1b}'), "no escape codes in a pipe:\n{stdout}");
     let stderr = text(&output.stderr);
-    assert!(stderr.contains("sessions end after 8 s") && stderr.contains("filling:"), "{stderr}");
+    for words in
+        ["live page: http://127.0.0.1:", "filling:", "of 20 s | deadpool", "incident 4: the fleet's table"]
+    {
+        assert!(stderr.contains(words), "{words} is missing:\n{stderr}");
+    }
 }
 
+/// Starts the demo, asks for its page once callers come, interrupts it, and returns its output.
 #[cfg(unix)]
-#[test]
-fn an_interrupt_ends_it_early_with_the_figures_so_far() {
-    use std::io::{BufRead, BufReader};
+fn interrupted(arguments: &[&str]) -> (Output, String) {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpStream;
     use std::process::Stdio;
 
     let mut demo = Command::new(env!("CARGO_BIN_EXE_forebay"))
-        .args(["demo", "--seconds", "600", "--json"])
+        .args(["demo", "--seconds", "600", "--listen", "127.0.0.1:0"])
+        .args(arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("the command starts");
     let progress = BufReader::new(demo.stderr.take().expect("stderr is piped"));
     let mut lines = progress.lines().map_while(Result::ok);
+    let url = lines.find_map(|line| line.strip_prefix("live page: http://").map(str::to_owned));
+    let address = url.expect("it says where the page is").trim_end_matches('/').to_owned();
     assert!(lines.any(|line| line.contains("of 600 s |")), "it ended by itself");
+    let mut page = TcpStream::connect(&address).expect("the page is served");
+    let request = format!("GET /status.json HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    page.write_all(request.as_bytes()).expect("it reads");
+    let mut status = String::new();
+    page.read_to_string(&mut status).expect("it answers");
     let sent = Command::new("kill").args(["-INT", &demo.id().to_string()]).status().expect("kill runs");
     assert!(sent.success());
     lines.for_each(drop);
-    let output = demo.wait_with_output().expect("it ends");
+    (demo.wait_with_output().expect("it ends"), status)
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_ends_it_early_with_the_figures_so_far() {
+    let (output, status) = interrupted(&["--json"]);
     assert_eq!(output.status.code(), Some(130));
     let record: Value = serde_json::from_slice(&output.stdout).expect("stdout is one JSON object");
     assert_eq!(record["ending"], "interrupted");
     assert!(record["measured_seconds"].as_f64().is_some_and(|seconds| seconds < 600.0), "{record:#}");
     assert_eq!(record["reservoir"]["failed_acquires"], 0, "{record:#}");
+    for name in ["instance 1", "instance 2", "instance 3"] {
+        assert!(status.contains(name), "{status}");
+    }
+    for secret in ["X-Amz-Signature", "X-Amz-Credential"] {
+        assert!(!status.contains(secret) && !text(&output.stdout).contains(secret), "{status}");
+    }
 }
 
-#[cfg(any(feature = "dsql-local", feature = "flight", feature = "flight-local"))]
+#[cfg(unix)]
 #[test]
-fn help_of_each_optional_command_has_examples() {
+fn piped_output_is_plain_and_compares() {
+    let (output, _) = interrupted(&[]);
+    assert_eq!(output.status.code(), Some(130));
+    let stdout = text(&output.stdout);
+    for words in ["deadpool", "forebay", "failed acquires", "p99 wait", "longest wait", "quiet", "README.md"]
+    {
+        assert!(stdout.contains(words), "{words} is missing:\n{stdout}");
+    }
+    assert!(!stdout.contains('\u{1b}'), "no escape codes in a pipe:\n{stdout}");
+}
+
+#[test]
+fn help_of_each_server_and_shell_has_examples() {
     let commands: &[&[&str]] = &[
         #[cfg(feature = "flight")]
         &["flight", "sql"],
@@ -203,9 +237,7 @@ fn help_of_each_optional_command_has_examples() {
         &["flight-local"],
         #[cfg(feature = "flight-local")]
         &["flight-local", "tell"],
-        #[cfg(feature = "dsql-local")]
         &["dsql-local"],
-        #[cfg(feature = "dsql-local")]
         &["dsql-local", "token"],
     ];
     for command in commands {
@@ -216,7 +248,7 @@ fn help_of_each_optional_command_has_examples() {
     }
 }
 
-#[cfg(not(all(feature = "aws", feature = "dsql-local", feature = "flight", feature = "flight-local")))]
+#[cfg(not(all(feature = "aws", feature = "flight", feature = "flight-local")))]
 mod missing {
     use super::{forebay, text};
 
@@ -229,13 +261,6 @@ mod missing {
         let expected = format!("forebay: this build lacks {}; run: cargo run --release ", arguments[0]);
         let typed = problem.strip_prefix(&expected).expect(problem);
         typed.lines().next().unwrap_or_default().to_owned()
-    }
-
-    #[cfg(not(feature = "dsql-local"))]
-    #[test]
-    fn dsql_local_says_how_to_build_it() {
-        let typed = remedy(&["dsql-local", "--port", "5433"]);
-        assert!(typed.ends_with("dsql-local -- dsql-local --port 5433"), "{typed}");
     }
 
     #[cfg(not(feature = "flight"))]
@@ -261,7 +286,6 @@ mod missing {
     #[test]
     fn lease_and_limiter_say_how_to_build_them_and_keep_the_other_features() {
         let features = [
-            ("dsql-local", cfg!(feature = "dsql-local")),
             ("flight", cfg!(feature = "flight")),
             ("flight-local", cfg!(feature = "flight-local")),
             ("aws", true),
