@@ -47,7 +47,7 @@ use crate::sim::watcher::Watcher;
 #[command(
     after_help = "Exit status: 0, 1 if --check finds a prediction that is off by more than 10 % or an assertion \
                   that fails, 2 if the input is wrong, 130 after Ctrl-C.\n\nExamples:\n  forebay plan 4x10x2x50      \
-                  4 services, 10 instances each, 2 pools, 50 connections\n  forebay plan 4x10x2x50 --check\n  forebay \
+                  4 services x 10 instances x 2 pools x 50\n  forebay plan 4x10x2x50 --check\n  forebay \
                   plan --from-env --services 4 --instances 10\n  forebay plan 4x10x2x50 --env-file fleet.env"
 )]
 pub(crate) struct Plan {

@@ -15,16 +15,15 @@ pub(super) fn fleet(settings: &Settings) -> Fleet {
     let defaults = Fleet::default();
     let config = &settings.config;
     let Lifetime { base, jitter, guard } = config.lifetime.unwrap_or_default();
-    let connections = config.max_open as u64;
     let watermark = match config.fill {
-        Fill::ToTarget { low_watermark: Some(watermark), .. } => watermark as u64,
-        _ => connections,
+        Fill::ToTarget { low_watermark: Some(watermark), .. } => Watermark::Exactly(watermark as u64),
+        _ => Watermark::default(),
     };
     let leases = settings.leases.as_ref();
     let rate = settings.rate.as_ref();
     Fleet {
-        connections,
-        watermark: if watermark < connections { Watermark::Half } else { Watermark::All },
+        connections: config.max_open as u64,
+        watermark,
         lifetime: base,
         jitter,
         guard_window: guard,
@@ -62,7 +61,7 @@ mod tests {
     #[test]
     fn an_empty_environment_is_a_fleet_without_coordination() {
         let settings = EnvReader::new("DSQL").read::<&str, &str>([]).unwrap();
-        let expected = Fleet { leases: None, sharing: None, watermark: Watermark::All, ..Fleet::default() };
+        let expected = Fleet { leases: None, sharing: None, ..Fleet::default() };
         assert_eq!((fleet(&settings), table(&settings)), (expected, None));
     }
 
@@ -94,7 +93,7 @@ mod tests {
         let seconds = Duration::from_secs;
         let expected = Fleet {
             connections: 50,
-            watermark: Watermark::Half,
+            watermark: Watermark::Exactly(25),
             lifetime: seconds(2400),
             jitter: seconds(180),
             guard_window: seconds(60),

@@ -14,8 +14,8 @@ use super::number::{ceil, seconds};
 const BATCH: f64 = 64.0;
 /// From one reservation to the next.
 const RESERVE_EVERY: f64 = 0.25;
-/// From the start of a process to its first permits: it joins the ledger, and reserves.
-const JOIN: f64 = 0.03;
+/// From the start of a process to its first batch: it joins the ledger, reserves, and opens a few connections.
+const JOIN: f64 = 0.05;
 /// The step of the model.
 const STEP: f64 = 0.01;
 /// The steps of one second, both ends included: calls take milliseconds more or less, and the worst second counts.

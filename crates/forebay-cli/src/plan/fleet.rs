@@ -65,6 +65,9 @@ pub(super) enum Watermark {
     All,
     /// Half of them
     Half,
+    /// So many, from the environment
+    #[value(skip)]
+    Exactly(u64),
 }
 
 impl Watermark {
@@ -77,6 +80,7 @@ impl Watermark {
             Self::Auto if connections <= Self::SMALL => connections,
             Self::All => connections,
             Self::Auto | Self::Half => connections.div_ceil(2),
+            Self::Exactly(watermark) => watermark.min(connections),
         }
     }
 }
@@ -210,6 +214,7 @@ mod tests {
             assert_eq!(watermark.of(pool), expected, "{pool}");
         }
         assert_eq!([Watermark::All.of(500), Watermark::Half.of(1)], [500, 1]);
+        assert_eq!([10, 50].map(|pool| Watermark::Exactly(30).of(pool)), [10, 30]);
     }
 
     #[test]

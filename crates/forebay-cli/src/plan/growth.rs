@@ -44,17 +44,17 @@ pub(super) fn growth(fleet: &Fleet) -> Vec<Growth> {
     let exceeds = |time: Duration| {
         first(|instances| Prediction::cold_start(&Fleet { instances, ..fleet.clone() }).time > time)
     };
-    // Beyond the limit a fleet does not grow any more, so its fill does not either.
+    // Beyond the limit a fleet does not grow any more.
     let most = above(limit, per_instance);
     let fills = [
         (exceeds(fleet.jitter), "a cold start outlasts the jitter"),
         (exceeds(fleet.lifetime), "a cold start outlasts a lifetime"),
     ];
-    found.extend(fills.into_iter().filter_map(|(at, what)| Some((at.filter(|at| *at <= most)?, what))));
+    found.extend(fills.into_iter().filter_map(|(at, what)| Some((at?, what))));
     found.sort_by_key(|(instances, _)| *instances);
     found
         .into_iter()
-        .filter(|(instances, _)| *instances <= MOST)
+        .filter(|(instances, _)| *instances <= most.min(MOST))
         .map(|(instances, what)| Growth {
             instances,
             connections: instances.saturating_mul(per_instance),
@@ -96,7 +96,7 @@ mod tests {
         let found = growth(&Fleet::of(4, 10, 2, 50));
         let sizes: Vec<(u64, u64)> =
             found.iter().map(|growth| (growth.instances, growth.connections)).collect();
-        assert_eq!(sizes, [(21, 8_400), (24, 9_600), (26, 10_400), (257, 102_800)], "{found:?}");
+        assert_eq!(sizes, [(21, 8_400), (24, 9_600), (26, 10_400)], "{found:?}");
         assert_eq!(found[1].what, "no room to replace ahead of time");
     }
 
@@ -106,6 +106,12 @@ mod tests {
         let found = growth(&fleet);
         assert_eq!(found[0].what, "a cold start outlasts the jitter");
         assert!((5..=9).contains(&found[0].instances), "{found:?}");
+    }
+
+    #[test]
+    fn tiny_processes_run_out_of_numbers() {
+        let found = growth(&Fleet::of(1, 10, 1, 5));
+        assert_eq!(found[0].instances, 1025, "{found:?}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ fn random_fleet(number: u64, most: u64, processes: u64) -> Fleet {
 #[test]
 fn suggestions_for_random_fleets_pass_their_check() {
     let all = std::env::var("FOREBAY_PLAN_FLEETS").ok().and_then(|count| count.parse().ok());
-    let (fleets, most, processes) = all.map_or((3, 300, 12), |count: u64| (count, 10_000, 180));
+    let (fleets, most, processes) = all.map_or((6, 300, 12), |count: u64| (count, 10_000, 180));
     let mut failed = Vec::new();
     for number in 0..fleets {
         let fleet = random_fleet(number, most, processes);

@@ -10,6 +10,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use forebay::Seed;
+use forebay_fleet::LeaseMode;
 
 use super::fleet::Fleet;
 use super::number::ceil;
@@ -54,7 +55,7 @@ impl Turnover {
         let crowded = reservoirs / schedule.width;
         Some(Self {
             steady: fleet.held() as f64 / life,
-            peak: peak(fleet, crowded),
+            peak: peak(fleet, crowded, schedule.width),
             life: Duration::from_secs_f64(life),
         })
     }
@@ -75,21 +76,23 @@ pub(super) fn first_generation(fleet: &Fleet) -> Option<Duration> {
     Schedule::of(fleet).map(|schedule| Duration::from_secs_f64(schedule.shortest + schedule.jitter))
 }
 
-/// The range of the worst second, for `average` retirements a second.
+/// The range of the worst second, for `average` retirements a second in periods of this `width`.
 ///
 /// The processes of a ledger take turns, by multiples of the golden ratio: an interval holds its average, and one or two
 /// more, the more processes there are. Clocks that are off and replacements that wait for a permit add to it, up to the
 /// root of the average. Pools of one process have the same turn. Without a ledger turns are random.
-fn peak(fleet: &Fleet, average: f64) -> (u64, u64) {
+fn peak(fleet: &Fleet, average: f64, width: f64) -> (u64, u64) {
     let together = fleet.pools as f64;
     let turns = average / together;
-    let most = fleet.processes() as f64;
-    let extra = if fleet.leases == Some(forebay_fleet::LeaseMode::Ledger) {
-        turns.min(1.0) * (1.0 + most.log10()) + turns.sqrt()
+    let processes = fleet.processes() as f64;
+    let extra = if fleet.leases == Some(LeaseMode::Ledger) {
+        turns.min(1.0) * (1.0 + processes.log10()) + turns.sqrt()
     } else {
         4.0 * turns.sqrt() + 2.0
     };
-    let low = turns.ceil().max(1.0).min(most.max(turns.ceil()));
+    // A reservoir retires one connection in a period.
+    let most = processes * ((1.0 / width).floor() + 1.0);
+    let low = turns.ceil().clamp(1.0, most.max(1.0));
     let high = (turns.ceil() + extra).floor().max(low + 1.0).min(most.max(low));
     (ceil(low * together), ceil(high * together))
 }
@@ -233,6 +236,10 @@ mod tests {
         assert_eq!(turnover(&fleet).peak, (4, 9), "the simulator has 5, after crashes 9");
         let alone = turnover(&Fleet { lifetime: day, ..Fleet::of(1, 1, 1, 50) });
         assert_eq!(alone.peak, (1, 1));
+        let large = turnover(&Fleet { lifetime: day, ..Fleet::of(1, 3, 1, 2000) });
+        assert_eq!(large.peak, (3, 3), "one each in periods of 1.5 s");
+        let short = turnover(&Fleet::of(1, 3, 1, 2000));
+        assert_eq!(short.peak, (13, 15), "at most five each in periods of 0.25 s");
         let pools = turnover(&Fleet { lifetime: day, ..Fleet::of(1, 8, 2, 50) });
         assert_eq!(pools.peak, (2, 4), "pools of one process retire together");
     }

@@ -269,7 +269,8 @@ fn limits(fleet: &Fleet, warn: Warn<'_>) {
                 Some(LeaseMode::Ledger) => {
                     format!("{wants}: each process gets a fair share of {}", grouped(share))
                 }
-                _ => format!("{wants}: the cluster refuses the others with 53300"),
+                Some(LeaseMode::Counter) => format!("{wants}: the others get no lease"),
+                None => format!("{wants}: the cluster refuses the others with 53300"),
             }
         },
         "use fewer connections, or ask AWS for a higher quota",
