@@ -18,9 +18,11 @@ const RESERVE_EVERY: f64 = 0.25;
 const JOIN: f64 = 0.05;
 /// The step of the model.
 const STEP: f64 = 0.01;
-/// The steps of one second, both ends included: calls take milliseconds more or less, and the worst second counts.
+/// The steps of one second, both ends included.
 const SECOND: usize = 101;
-/// The steps of a second that just misses a batch at one of its ends.
+/// The steps of a second that just catches one more start at one of its ends: joins take some 50 ms more or less.
+const LONG_SECOND: usize = 105;
+/// The steps of a second that just misses a batch at one of its ends, where processes open several.
 const SHORT_SECOND: usize = 95;
 /// A range that is narrower than this part of its end is a number.
 const NARROW: f64 = 0.03;
@@ -35,8 +37,8 @@ const OPEN_SIGMA: f64 = 0.894;
 pub(super) struct Fill {
     /// From the first start until the last connection is open.
     pub(super) time: Duration,
-    /// The most opens in any one second: from, and to. Where processes open more than one batch each, some milliseconds
-    /// decide whether one batch more falls into that second.
+    /// The most opens in any one second: from, and to. Some milliseconds decide whether one more start or batch falls into
+    /// that second.
     pub(super) peak: (f64, f64),
     /// The bucket ran empty, and processes queued.
     pub(super) is_queued: bool,
@@ -68,7 +70,8 @@ fn shared(budget: &Budget, processes: u64, connections: f64, stagger: f64) -> Fi
     // What queued processes miss, how many they are, and the most that was ever missing.
     let (mut queued, mut queuing, mut longest) = (0.0, 0.0, 0.0f64);
     let (mut is_queued, mut now, mut step) = (false, 0.0, 0u32);
-    let (mut second, mut short_second) = (SlidingSecond::new(SECOND), SlidingSecond::new(SHORT_SECOND));
+    let shortest = if connections > BATCH { SHORT_SECOND } else { SECOND };
+    let (mut second, mut short_second) = (SlidingSecond::new(LONG_SECOND), SlidingSecond::new(shortest));
     let end = loop {
         tokens = (tokens + budget.rate * STEP).min(budget.burst);
         let mut opened = 0.0;
@@ -136,7 +139,7 @@ fn shared(budget: &Budget, processes: u64, connections: f64, stagger: f64) -> Fi
     // Permits are used up to a second late. Without a burst to speak of, that is what the worst second consists of.
     let late = if budget.burst < budget.rate { 2.0 * second.most.sqrt() } else { 0.0 };
     let high = second.most.max(1.0) + late;
-    let low = if connections > BATCH { short_second.most.max(1.0) } else { high - late };
+    let low = short_second.most.max(1.0);
     let peak = if high - low < NARROW * high { (high, high) } else { (low, high) };
     Fill { time: seconds(end + tail + slowest_open(last)), peak, is_queued }
 }
