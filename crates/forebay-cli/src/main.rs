@@ -18,6 +18,7 @@ mod limiter;
 mod missing_features;
 mod output;
 mod packaging;
+mod plan;
 mod signals;
 mod sim;
 
@@ -39,6 +40,7 @@ struct Forebay {
 enum Command {
     Demo(demo::Demo),
     Sim(sim::Sim),
+    Plan(Box<plan::Plan>),
     DsqlLocal(Box<dsql_local::DsqlLocal>),
     #[cfg(feature = "flight")]
     Flight(flight::Flight),
@@ -57,7 +59,7 @@ const TASKS: [(&str, &[&str]); 5] = [
     ("Try it", &["demo", "sim"]),
     ("Local servers", &["dsql-local", "flight-local"]),
     ("Flight SQL", &["flight"]),
-    ("Operate a fleet", &["lease", "limiter"]),
+    ("Operate a fleet", &["plan", "lease", "limiter"]),
     ("This program", &["completions", "man", "help"]),
 ];
 
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
         match Forebay::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command {
             Command::Demo(demo) => demo.run(),
             Command::Sim(sim) => sim.run(),
+            Command::Plan(plan) => plan.run(),
             Command::DsqlLocal(dsql_local) => dsql_local.run(),
             #[cfg(feature = "flight")]
             Command::Flight(flight) => flight.run(),

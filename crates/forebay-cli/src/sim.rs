@@ -1,10 +1,10 @@
 //! `forebay sim`: a fleet against a modelled cluster, in virtual time.
 
-mod atomic_file;
-mod progress_bar;
+pub(crate) mod atomic_file;
+pub(crate) mod progress_bar;
 mod seeds;
 mod source;
-mod watcher;
+pub(crate) mod watcher;
 
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

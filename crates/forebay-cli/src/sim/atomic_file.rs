@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 /// A file being written, under another name. Dropping it removes it.
-pub(super) struct AtomicFile {
+pub(crate) struct AtomicFile {
     path: PathBuf,
     part: PathBuf,
     writer: BufWriter<File>,
@@ -17,7 +17,7 @@ pub(super) struct AtomicFile {
 
 impl AtomicFile {
     /// Begins to write the file at `path`.
-    pub(super) fn create(path: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn create(path: &Path) -> anyhow::Result<Self> {
         let cannot = || format!("cannot write {}", path.display());
         if path.is_dir() {
             bail!("{}: it is a directory", cannot());
@@ -30,7 +30,7 @@ impl AtomicFile {
     }
 
     /// Moves the complete file to its path.
-    pub(super) fn finish(mut self) -> anyhow::Result<()> {
+    pub(crate) fn finish(mut self) -> anyhow::Result<()> {
         let cannot = || format!("cannot write {}", self.path.display());
         self.writer.flush().with_context(cannot)?;
         fs::rename(&self.part, &self.path).with_context(cannot)?;

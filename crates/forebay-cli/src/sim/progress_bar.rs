@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay::rt::{Runtime, TokioRuntime};
 
 /// A bar on stderr, if that is a terminal.
-pub(super) struct ProgressBar {
+pub(crate) struct ProgressBar {
     name: String,
     shown: bool,
     runtime: TokioRuntime,
@@ -20,7 +20,7 @@ const WIDTH: usize = 30;
 const CLEAR_LINE: &str = "\r\x1b[K";
 
 impl ProgressBar {
-    pub(super) fn new(name: &str, runtime: TokioRuntime) -> Self {
+    pub(crate) fn new(name: &str, runtime: TokioRuntime) -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let shown = io::stderr().is_terminal() && !dumb;
         // A short run needs no bar.
@@ -29,7 +29,7 @@ impl ProgressBar {
     }
 
     /// Draws the bar, if it is time to.
-    pub(super) fn show(&self, done: u64, of: u64, words: impl FnOnce() -> String) {
+    pub(crate) fn show(&self, done: u64, of: u64, words: impl FnOnce() -> String) {
         if !self.shown {
             return;
         }
@@ -44,7 +44,7 @@ impl ProgressBar {
     }
 
     /// Removes the bar from the screen.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         if self.shown {
             let _ = io::stderr().write_all(CLEAR_LINE.as_bytes());
         }

@@ -11,7 +11,7 @@ use super::atomic_file::AtomicFile;
 use super::progress_bar::ProgressBar;
 use crate::signals::Requests;
 
-pub(super) struct Watcher<'a> {
+pub(crate) struct Watcher<'a> {
     bar: &'a ProgressBar,
     requests: &'a Requests,
     length: Duration,
@@ -21,7 +21,7 @@ pub(super) struct Watcher<'a> {
 }
 
 impl<'a> Watcher<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         bar: &'a ProgressBar,
         requests: &'a Requests,
         length: Duration,
@@ -30,7 +30,7 @@ impl<'a> Watcher<'a> {
         Self { bar, requests, length, rows, error: None }
     }
 
-    pub(super) fn finish(self) -> io::Result<()> {
+    pub(crate) fn finish(self) -> io::Result<()> {
         self.error.map_or(Ok(()), Err)
     }
 }

@@ -1,5 +1,6 @@
 //! The command, as its users run it.
 
+mod plan;
 mod sim;
 
 use std::process::{Command, Output};
@@ -31,6 +32,7 @@ fn help_lists_the_commands_by_task() {
         "Flight SQL:",
         "  flight ",
         "Operate a fleet:",
+        "  plan ",
         "  lease ",
         "  limiter ",
         "This program:",
@@ -54,7 +56,7 @@ fn help_of_a_command_lists_its_options_and_fits_the_terminal() {
     for flag in ["--seconds", "--seed", "--json", "--plain", "--listen", "--no-browser", "130"] {
         assert!(text(&help.stdout).contains(flag), "{flag} is missing:\n{}", text(&help.stdout));
     }
-    for (command, width) in [("demo", 80), ("sim", 80), ("completions", 80), ("demo", 60)] {
+    for (command, width) in [("demo", 80), ("sim", 80), ("plan", 80), ("completions", 80), ("demo", 60)] {
         let help = Command::new(env!("CARGO_BIN_EXE_forebay"))
             .args([command, "--help"])
             .env("COLUMNS", width.to_string())
