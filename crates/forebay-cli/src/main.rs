@@ -3,6 +3,8 @@
 #[cfg(any(feature = "flight", feature = "flight-local"))]
 mod access;
 mod demo;
+#[cfg(feature = "aws")]
+mod doctor;
 #[cfg(feature = "dsql-local")]
 mod dsql_local;
 #[cfg(feature = "aws")]
@@ -41,6 +43,8 @@ struct Forebay {
 enum Command {
     Demo(demo::Demo),
     Sim(sim::Sim),
+    #[cfg(feature = "aws")]
+    Doctor(doctor::Doctor),
     #[cfg(feature = "dsql-local")]
     DsqlLocal(Box<dsql_local::DsqlLocal>),
     #[cfg(feature = "flight")]
@@ -60,7 +64,7 @@ const TASKS: [(&str, &[&str]); 5] = [
     ("Try it", &["demo", "sim"]),
     ("Local servers", &["dsql-local", "flight-local"]),
     ("Flight SQL", &["flight"]),
-    ("Operate a fleet", &["lease", "limiter"]),
+    ("Operate a fleet", &["doctor", "lease", "limiter"]),
     ("This program", &["completions", "man", "help"]),
 ];
 
@@ -89,6 +93,8 @@ fn main() -> ExitCode {
         match Forebay::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command {
             Command::Demo(demo) => demo.run(),
             Command::Sim(sim) => sim.run(),
+            #[cfg(feature = "aws")]
+            Command::Doctor(doctor) => doctor.run(),
             #[cfg(feature = "dsql-local")]
             Command::DsqlLocal(dsql_local) => dsql_local.run(),
             #[cfg(feature = "flight")]

@@ -31,6 +31,7 @@ fn help_lists_the_commands_by_task() {
         "Flight SQL:",
         "  flight ",
         "Operate a fleet:",
+        "  doctor ",
         "  lease ",
         "  limiter ",
         "This program:",
