@@ -12,6 +12,7 @@ mod fault;
 mod finding;
 mod http;
 mod moment;
+mod redactor;
 mod report;
 mod service;
 mod tables;
@@ -33,6 +34,7 @@ use forebay::rt::{self, Runtime as _, TokioRuntime};
 use self::check::Check;
 use self::context::{Context, Request};
 use self::finding::Finding;
+use self::redactor::Redactor;
 use self::report::Report;
 use crate::{fleet_args, output};
 
@@ -104,6 +106,7 @@ impl Doctor {
             dynamodb_endpoint: self.dynamodb_endpoint.clone(),
             status: self.status.clone(),
         };
+        let redactor = Redactor::new(&variables);
         let mut context = Context::new(runtime, &request, variables);
         // The other checks need the options, whether they are looked at or not.
         (context.options, _) = configuration::findings(&context.variables, self.quota);
@@ -120,7 +123,8 @@ impl Doctor {
             if !is_asked && !is_source {
                 continue;
             }
-            let found = self.check(check, &mut context, end.since(runtime.now())).await;
+            let mut found = self.check(check, &mut context, end.since(runtime.now())).await;
+            found.iter_mut().for_each(|finding| redactor.redact(finding));
             if found.iter().any(Finding::is_blocking) {
                 context.failed.insert(check, check);
             }

@@ -79,7 +79,7 @@ fn listed(variables: &BTreeMap<String, String>) -> Finding {
     let details: Vec<String> = variables
         .iter()
         .filter(|(name, _)| known(name))
-        .map(|(name, value)| format!("{name} = {}{}", shown(value), remark(variables, name, value)))
+        .map(|(name, value)| format!("{name} = {}{}", shown(name, value), remark(variables, name, value)))
         .collect();
     let mut finding = Finding::ok(Check::Configuration, set(details.len())).details(details);
     if variables.get("PGPASSWORD").is_some_and(|value| !value.is_empty()) {
@@ -96,11 +96,18 @@ fn set(number: usize) -> String {
     }
 }
 
-/// A value. A URL with a user may have a password, too.
-fn shown(value: &str) -> String {
+/// A value, unless it may have a password: in a URL with a user, or behind a host that was cut off from one.
+fn shown(name: &str, value: &str) -> String {
+    let is_host = |text: &str| {
+        let (host, port) = text.split_once(':').unwrap_or((text, ""));
+        let in_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+        host.bytes().all(in_host) && port.bytes().all(|byte| byte.is_ascii_digit())
+    };
     match value.trim() {
         "" => "(empty)".to_owned(),
-        value if value.contains('@') => "(not shown: it may have a password)".to_owned(),
+        value if value.contains('@') || (name == "CLUSTER_ENDPOINT" && !is_host(value)) => {
+            "(not shown: it may have a password)".to_owned()
+        }
         value => value.chars().map(|one| if one.is_control() { '?' } else { one }).collect(),
     }
 }
@@ -304,8 +311,12 @@ mod tests {
     #[test]
     fn secrets_are_not_shown() {
         let endpoint = "postgres://admin:hunter2@abc.dsql.us-east-1.on.aws/postgres";
-        for more in [("CLUSTER_ENDPOINT", endpoint), ("PGPASSWORD", "hunter2"), ("DSQL_PASSWORD", "hunter2")]
-        {
+        for more in [
+            ("CLUSTER_ENDPOINT", endpoint),
+            ("CLUSTER_ENDPOINT", "abc.dsql.us-east-1.on.aws:hunter2"),
+            ("PGPASSWORD", "hunter2"),
+            ("DSQL_PASSWORD", "hunter2"),
+        ] {
             let findings = format!("{:?}", found(&[more]));
             assert!(!findings.contains("hunter2"), "{findings}");
         }

@@ -131,6 +131,7 @@ impl Refusal {
         if self.code.is_none() {
             finding.what = self.words.clone();
         }
+        finding = finding.detail(format!("kind of error: {}", self.kind));
         if fault == fault::ACCESS_DENIED {
             let action = match Action::of(options.user()) {
                 Action::DbConnect => "dsql:DbConnect",

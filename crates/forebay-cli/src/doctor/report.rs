@@ -114,7 +114,7 @@ pub(crate) fn text(finding: &Finding, colours: bool) -> String {
 /// Wraps `text` that begins in column `indent`.
 fn block(text: &str, indent: usize) -> String {
     let wrapped = output::wrap(text, WIDTH - indent);
-    let lines: Vec<&str> = wrapped.lines().collect();
+    let lines: Vec<&str> = wrapped.lines().map(str::trim_end).collect();
     lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 

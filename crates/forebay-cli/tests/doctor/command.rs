@@ -63,3 +63,23 @@ fn an_interrupt_ends_it_with_what_was_found() {
         assert!(said.contains("safe to run it again"), "{said}");
     }
 }
+
+#[test]
+fn secrets_in_the_wrong_place_are_not_shown_either() {
+    let with_password = "postgres://admin:hunter2@abc.dsql.us-east-1.on.aws/postgres";
+    for (name, value) in [
+        ("CLUSTER_ENDPOINT", with_password),
+        ("CLUSTER_ENDPOINT", "abc.dsql.us-east-1.on.aws:hunter2"),
+        ("PGPASSWORD", "hunter2"),
+        ("DSQL_RESERVOIR_PASSWORD", "hunter2"),
+        ("AWS_ENDPOINT_URL_DYNAMODB", "http://admin:hunter2@127.0.0.1:1"),
+        ("AWS_ENDPOINT_URL_DYNAMODB", "ftp://admin:hunter2@127.0.0.1:1"),
+        ("AWS_ENDPOINT_URL_STS", "http://admin:hunter2@127.0.0.1:1"),
+        ("PGHOSTADDR", "admin:hunter2@127.0.0.1"),
+    ] {
+        let mut place = Place::new();
+        place.set(name, value);
+        // It fails if one is shown.
+        place.examine(&[]);
+    }
+}

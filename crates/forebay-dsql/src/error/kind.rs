@@ -133,9 +133,7 @@ impl ErrorKind {
         }
     }
 
-    /// What an operator or a programmer does about it, if it can be said in general.
-    #[must_use]
-    pub fn remedy(self) -> Option<&'static str> {
+    pub(crate) fn remedy(self) -> Option<&'static str> {
         Some(match self {
             Self::Conflict(_) => "run the whole transaction again",
             Self::Throttled(Throttle::TooManyConnections) => {
