@@ -151,7 +151,7 @@ impl Doctor {
             return vec![Finding::skipped(check, why)];
         }
         if check.needs_cluster() && context.options.is_none() {
-            return vec![Finding::skipped(check, "the configuration does not name a cluster")];
+            return vec![Finding::skipped(check, "the configuration does not say where to connect")];
         }
         if let Some(first) = check.needs().iter().find_map(|needed| context.failed.get(needed).copied()) {
             // The checks behind this one need it, too.

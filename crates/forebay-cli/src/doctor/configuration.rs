@@ -49,12 +49,25 @@ pub(super) fn findings(variables: &BTreeMap<String, String>, quota: u64) -> (Opt
         Err(error) => {
             let mut findings = vec![listed(variables)];
             findings.extend(problems(&error));
-            // A wrong number is no reason not to look at the network.
-            let others = variables.iter().filter(|(name, _)| !name.starts_with("DSQL_"));
-            let options = Options::from_variables(others.map(|(name, value)| (name.clone(), value.clone())));
-            (options.ok(), findings)
+            let options = without_problems(variables, &error);
+            if let Some(options) = &options {
+                findings.extend(of_settings(variables, options, quota));
+            }
+            (options, findings)
         }
     }
+}
+
+/// The options without the `DSQL_` variables that are wrong: a wrong number is no reason not to look at the network. None if
+/// something else is wrong, too.
+fn without_problems(variables: &BTreeMap<String, String>, error: &ConfigError) -> Option<Options> {
+    let is_wrong = |name: &str| error.problems.iter().any(|problem| problem.setting == name);
+    let kept = |drop: &dyn Fn(&str) -> bool| {
+        let kept = variables.iter().filter(|(name, _)| !(name.starts_with("DSQL_") && drop(name)));
+        Options::from_variables(kept.map(|(name, value)| (name.clone(), value.clone()))).ok()
+    };
+    // Without some of them, others may not make sense.
+    kept(&is_wrong).or_else(|| kept(&|_| true))
 }
 
 fn problems(error: &ConfigError) -> impl Iterator<Item = Finding> {
@@ -323,10 +336,19 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_number_does_not_hide_the_cluster() {
-        let variables = [("CLUSTER_ENDPOINT", HOST), ("DSQL_MAX_CONNS", "many")];
-        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let (options, _) = findings(&variables.into(), 10_000);
-        assert_eq!(options.unwrap().host(), HOST);
+    fn a_wrong_number_does_not_hide_the_rest() {
+        let read = |more: [(&str, &str); 3]| {
+            let variables = [("CLUSTER_ENDPOINT", HOST)].into_iter().chain(more);
+            let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+            findings(&variables, 10_000).0
+        };
+        let leases = ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true");
+        let table = ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "t");
+        let options = read([leases, table, ("DSQL_MAX_CONNS", "many")]).unwrap();
+        assert!(options.host() == HOST && options.settings().leases.is_some());
+        // Leases without a table make no sense, whatever else is wrong.
+        let options = read([leases, ("DSQL_MAX_CONNS", "many"), ("PGUSER", "app")]).unwrap();
+        assert!(options.user() == "app" && options.settings().leases.is_none());
+        assert!(read([leases, table, ("PGPORT", "many")]).is_none());
     }
 }

@@ -26,7 +26,7 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
     let connector = match Postgres::new(parts) {
         Ok(connector) => connector,
         Err(error) => {
-            return vec![Finding::failure(fault::INVALID_SETTING, error.to_string()).of(Check::Connect)];
+            return vec![Finding::failure(fault::INVALID_SETTING, error.to_string()).under(Check::Connect)];
         }
     };
     let began = context.runtime.now();
@@ -44,7 +44,7 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
         }
         None => {
             let what = format!("the cluster does not let anybody in within {}", show(took));
-            return vec![Finding::failure(fault::SILENT_ADDRESS, what).of(Check::Connect)];
+            return vec![Finding::failure(fault::SILENT_ADDRESS, what).under(Check::Connect)];
         }
     };
     let mut findings = vec![Finding::ok(
@@ -71,7 +71,7 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
         }
         None => {
             let what = "the cluster does not answer a statement in time";
-            findings.push(Finding::failure(fault::SILENT_ADDRESS, what).of(Check::Connect));
+            findings.push(Finding::failure(fault::SILENT_ADDRESS, what).under(Check::Connect));
         }
     }
     // A server that does not say good-bye is not waited for.
@@ -127,7 +127,7 @@ impl Refusal {
         let fault = self.fault();
         let code = self.code.as_ref().map(|code| format!(" (SQLSTATE {code})")).unwrap_or_default();
         let mut finding =
-            Finding::failure(fault, format!("the cluster says: {}{code}", self.words)).of(Check::Connect);
+            Finding::failure(fault, format!("the cluster says: {}{code}", self.words)).under(Check::Connect);
         if self.code.is_none() {
             finding.what = self.words.clone();
         }

@@ -56,8 +56,8 @@ impl Finding {
         Self { fault: Some(fault), ..Self::new(fault.check, Status::Failure, what) }
     }
 
-    /// Also for a check other than the one that the fault is listed under.
-    pub(crate) fn of(self, check: Check) -> Self {
+    /// Found by another check than the one that the fault is listed under.
+    pub(crate) fn under(self, check: Check) -> Self {
         Self { check, ..self }
     }
 

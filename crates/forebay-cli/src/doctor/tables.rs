@@ -22,6 +22,9 @@ use super::{moment, tcp};
 const SLOW: Duration = Duration::from_millis(500);
 /// How long a count that does not add up is given to do so: the counter and its leases are read one after the other.
 const SETTLE: Duration = Duration::from_secs(1);
+/// Of a large fleet, not every instance is listed; `forebay lease status` does that.
+const MOST_LISTED: usize = 20;
+/// The parts of a ledger.
 const SHARDS: u64 = 8;
 
 /// A table, and what it is for.
@@ -76,9 +79,7 @@ async fn of_table(
 ) {
     let name = usage.name;
     let probe = probe_key(endpoint);
-    let began = context.runtime.now();
     let read = context.bounded(1, table.get(&probe)).await.unwrap_or_else(late);
-    let took = context.runtime.now().since(began);
     let is_allowed = match read {
         Ok(_) => true,
         Err(error) => {
@@ -98,7 +99,11 @@ async fn of_table(
             false
         }
     };
-    if let Some(theirs) = context.bounded(1, table.server_date(&probe)).await.flatten() {
+    // The first read has made the connection.
+    let began = context.runtime.now();
+    let date = context.bounded(1, table.server_date(&probe)).await.flatten();
+    let took = context.runtime.now().since(began);
+    if let Some(theirs) = date {
         // Its date has whole seconds: on average, half a second has passed.
         let theirs = theirs + Duration::from_millis(500);
         context.readings.push(Reading::new("DynamoDB", theirs, context.runtime.wall()));
@@ -316,11 +321,16 @@ fn held(survey: &Survey, name: &str, leases: &LeaseSettings) -> Vec<Finding> {
     names.sort_unstable();
     names.dedup();
     let what = format!("table {name}: {slots} of {capacity} slots are held by {}", instances(names.len()));
+    let holders = survey.instances.iter().filter(|one| one.slots > 0).take(MOST_LISTED).map(|one| {
+        let age = show(Duration::from_secs(one.heartbeat_age.as_secs()));
+        format!("{}: {} slots in shard {}, heartbeat {age} ago", one.instance, one.slots, one.shard)
+    });
+    let holders: Vec<String> = holders.collect();
     let free: u64 = survey.shards.iter().map(|(_, shard)| shard.free).sum();
     findings.push(if free == 0 && survey.shards.len() as u64 == SHARDS {
-        Finding::warning(fault::LIMIT_REACHED, what)
+        Finding::warning(fault::LIMIT_REACHED, what).details(holders)
     } else {
-        Finding::ok(Check::Tables, what)
+        Finding::ok(Check::Tables, what).details(holders)
     });
     let part = |k: u64| leases.limit / SHARDS + u64::from(k < leases.limit % SHARDS);
     if survey.shards.iter().any(|(k, shard)| shard.capacity != part(u64::from(*k))) {

@@ -14,7 +14,9 @@ use super::finding::{Finding, Status};
 pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
     let addresses = match context.addresses().await {
         Ok(addresses) => addresses,
-        Err(error) => return vec![Finding::failure(fault::WRONG_ENDPOINT, error.to_string()).of(Check::Tcp)],
+        Err(error) => {
+            return vec![Finding::failure(fault::WRONG_ENDPOINT, error.to_string()).under(Check::Tcp)];
+        }
     };
     let (mut findings, mut accepting) = (Vec::new(), Vec::new());
     for (number, address) in addresses.iter().enumerate() {

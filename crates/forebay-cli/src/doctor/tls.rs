@@ -41,7 +41,7 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
     let roots = match options.root_store() {
         Ok(roots) => Arc::new(roots),
         Err(error) => {
-            return vec![Finding::failure(fault::INVALID_SETTING, error.to_string()).of(Check::Tls)];
+            return vec![Finding::failure(fault::INVALID_SETTING, error.to_string()).under(Check::Tls)];
         }
     };
     let mut findings = Vec::new();
@@ -62,7 +62,7 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
             None => {
                 let what =
                     format!("{address} accepts connections, but does not answer within {}", show(took));
-                Finding::failure(fault::SILENT_ADDRESS, what).of(Check::Tls)
+                Finding::failure(fault::SILENT_ADDRESS, what).under(Check::Tls)
             }
         };
         findings.push(finding);
@@ -132,7 +132,7 @@ fn issued(certificate: &Certificate) -> String {
 
 fn failed(address: SocketAddr, host: &str, error: &io::Error) -> Finding {
     let (known, what) = fault_of(error, host);
-    Finding::failure(known, format!("{address}: {what}")).of(Check::Tls)
+    Finding::failure(known, format!("{address}: {what}")).under(Check::Tls)
 }
 
 fn fault_of(error: &io::Error, host: &str) -> (&'static Fault, String) {

@@ -1,5 +1,6 @@
 //! Each fault is injected, and must be named.
 
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, ToSocketAddrs};
 
 use dsql_local::EngineKind;
@@ -9,6 +10,7 @@ use serde_json::json;
 use crate::place::Place;
 use crate::proxy::{Behaviour, Proxy};
 use crate::server::ENDPOINT;
+use crate::tls_server::TlsServer;
 
 #[test]
 fn a_wrong_endpoint_that_nobody_knows() {
@@ -260,7 +262,9 @@ fn a_lifetime_above_the_servers_limit() {
     let found = place.examine(&[]);
     found.names("configuration", "lifetime-above-limit", "DSQL_RESERVOIR_BASE_LIFETIME is 1h1m");
     // A wrong number is no reason not to look at the rest.
-    assert!(found.statuses("connect").contains(&"ok"), "{}", found.text);
+    for check in ["connect", "tables"] {
+        assert!(found.statuses(check).contains(&"ok"), "{}", found.text);
+    }
 }
 
 #[test]
@@ -298,4 +302,31 @@ fn a_dynamodb_that_cannot_be_reached() {
         "no-table-location",
         "\"nonsense\" is not an address",
     );
+}
+
+#[test]
+fn a_certificate_that_has_expired_or_soon_will() {
+    for (days, fault, words) in [
+        (-1, "expired-certificate", "the certificate has expired"),
+        (3, "expiring-certificate", "its certificate is trusted, and valid until"),
+    ] {
+        let mut place = Place::new();
+        let server = TlsServer::start(ENDPOINT, place.dynamo.wall(), days);
+        place.set("PGPORT", server.port().to_string()).set("PGSSLROOTCERT", server.authority());
+        place.examine(&["--only", "tls"]).names("tls", fault, words);
+    }
+}
+
+#[test]
+fn a_server_without_tls() {
+    let mut place = Place::new();
+    let plain = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    place.set("PGPORT", plain.local_addr().unwrap().port().to_string());
+    std::thread::spawn(move || {
+        for mut socket in plain.incoming().map_while(Result::ok) {
+            // As PostgreSQL says no.
+            let _ = socket.read_exact(&mut [0; 8]).and_then(|()| socket.write_all(b"N"));
+        }
+    });
+    place.examine(&["--only", "tls"]).names("tls", "no-tls", "refuses TLS");
 }

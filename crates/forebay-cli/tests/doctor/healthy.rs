@@ -36,10 +36,12 @@ fn a_healthy_setup_has_no_faults() {
     let width = found.text.lines().map(|line| line.chars().count()).max();
     assert!(width <= Some(80), "{}", found.text);
     assert_eq!(place.dynamo.keys(), before, "the table has the same items");
-    assert!(names.iter().all(|name| !found.text.contains(&format!("{name} is"))), "{}", found.text);
-    // One session for each of the two runs, and none is left.
-    let counters = place.cluster.counters();
-    assert_eq!((counters.accepted, counters.live), (2, 0), "{counters:?}");
+    assert!(names.iter().all(|name| found.text.contains(&format!("{name}: "))), "{}", found.text);
+    // One session for each of the two runs, and none is left. The cluster may learn of an end a moment later.
+    while place.cluster.counters().live > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(place.cluster.counters().accepted, 2);
 }
 
 #[test]

@@ -12,3 +12,4 @@ mod proxy;
 #[path = "../fleet/server.rs"]
 mod server;
 mod status_page;
+mod tls_server;
