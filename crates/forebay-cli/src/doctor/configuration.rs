@@ -27,6 +27,22 @@ const PLAIN: [&str; 8] = [
     "PGAPPNAME",
 ];
 
+/// Variables of the SDK that say where credentials and services are.
+const OF_SDK: [&str; 8] = [
+    "AWS_PROFILE",
+    "AWS_ROLE_ARN",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_DYNAMODB",
+    "AWS_ENDPOINT_URL_STS",
+];
+
+/// Variables whose values are nobody's business.
+const SECRET: [&str; 4] =
+    ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN"];
+
 /// Variables `DSQL_RESERVOIR_*` that have an effect in standard mode, too.
 const IN_BOTH_MODES: [&str; 3] =
     ["DSQL_RESERVOIR_ENABLED", "DSQL_RESERVOIR_ACQUIRE_TIMEOUT", "DSQL_RESERVOIR_INFLIGHT_LIMIT"];
@@ -71,11 +87,13 @@ fn without_problems(variables: &BTreeMap<String, String>, error: &ConfigError) -
 }
 
 fn problems(error: &ConfigError) -> impl Iterator<Item = Finding> {
-    error.problems.iter().map(|problem| {
+    let is_missing = |problem: &Problem| problem.setting == "CLUSTER_ENDPOINT" && problem.value == "\"\"";
+    let has_endpoint = !error.problems.iter().any(is_missing);
+    // Without an endpoint, its name cannot tell the region.
+    let told = error.problems.iter().filter(move |problem| has_endpoint || problem.setting != "REGION");
+    told.map(move |problem| {
         let fault = match problem {
-            Problem { setting, value, .. } if setting == "CLUSTER_ENDPOINT" && value == "\"\"" => {
-                fault::NO_ENDPOINT
-            }
+            problem if is_missing(problem) => fault::NO_ENDPOINT,
             Problem { allowed, .. } if allowed.contains("below the server's limit") => {
                 fault::LIFETIME_ABOVE_LIMIT
             }
@@ -88,7 +106,10 @@ fn problems(error: &ConfigError) -> impl Iterator<Item = Finding> {
 /// Every variable that is set, with its value unless that may be a secret.
 fn listed(variables: &BTreeMap<String, String>) -> Finding {
     let ours: Vec<String> = variables::all().map(|variable| variable.full_name("DSQL")).collect();
-    let known = |name: &str| ours.iter().any(|known| known == name) || PLAIN.contains(&name);
+    let known = |name: &str| {
+        let is_ours = ours.iter().any(|known| known == name);
+        is_ours || PLAIN.contains(&name) || OF_SDK.contains(&name) || SECRET.contains(&name)
+    };
     let details: Vec<String> = variables
         .iter()
         .filter(|(name, _)| known(name))
@@ -103,7 +124,7 @@ fn listed(variables: &BTreeMap<String, String>) -> Finding {
 
 fn set(number: usize) -> String {
     match number {
-        0 => "no variable of forebay's is set in the environment".to_owned(),
+        0 => "no variable that a service reads is set in the environment".to_owned(),
         1 => "1 variable is set in the environment".to_owned(),
         number => format!("{number} variables are set in the environment"),
     }
@@ -118,6 +139,7 @@ fn shown(name: &str, value: &str) -> String {
     };
     match value.trim() {
         "" => "(empty)".to_owned(),
+        _ if SECRET.contains(&name) => "(not shown)".to_owned(),
         value if value.contains('@') || (name == "CLUSTER_ENDPOINT" && !is_host(value)) => {
             "(not shown: it may have a password)".to_owned()
         }

@@ -3,7 +3,6 @@
 use std::error::Error as StdError;
 use std::sync::Arc;
 
-use forebay::duration::show;
 use forebay::rt::Runtime as _;
 use forebay::{Connect as _, ConnectionMonitor, OpenError};
 use forebay_dsql::{
@@ -43,7 +42,7 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
             return vec![refusal.finding(&options)];
         }
         None => {
-            let what = format!("the cluster does not let anybody in within {}", show(took));
+            let what = format!("the cluster does not let anybody in within {}", tcp::rounded(took));
             return vec![Finding::failure(fault::SILENT_ADDRESS, what).under(Check::Connect)];
         }
     };

@@ -123,7 +123,7 @@ async fn of_table(
             Finding::ok(Check::Tables, format!("table {name} ({purpose}) answers in {}", tcp::millis(took)))
         });
     }
-    permissions(context, table, usage, &probe, findings).await;
+    permissions(context, table, usage, &probe, is_allowed, findings).await;
     if let Some(leases) = usage.leases.filter(|_| is_allowed) {
         counts(context, table, name, leases, endpoint, findings).await;
     }
@@ -219,11 +219,12 @@ async fn permissions(
     table: &DynamoTable,
     usage: &Use<'_>,
     probe: &str,
+    may_read: bool,
     findings: &mut Vec<Finding>,
 ) {
     let never = || Condition::Any(Vec::new());
     let update = || Update::of(probe).when(never()).change(Change::set("probe", 1));
-    let mut allowed = vec!["GetItem"];
+    let mut allowed = if may_read { vec!["GetItem"] } else { Vec::new() };
     let mut attempt = |action: &'static str, tried: Result<(), TableError>| match tried {
         Err(TableError::ConditionFailed(_)) => allowed.push(action),
         Err(TableError::Cancelled(reasons))
@@ -248,8 +249,9 @@ async fn permissions(
             attempt(action, tried);
         }
     }
-    let what = format!("table {}: {} are allowed", usage.name, allowed.join(", "));
-    if findings.iter().all(|finding| finding.fault != Some(fault::NO_PERMISSION)) {
+    if !allowed.is_empty() {
+        let verb = if allowed.len() == 1 { "is" } else { "are" };
+        let what = format!("table {}: {} {verb} allowed", usage.name, allowed.join(", "));
         findings.push(Finding::ok(Check::Tables, what));
     }
 }

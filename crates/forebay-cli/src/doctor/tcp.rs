@@ -1,6 +1,7 @@
 //! A TCP connection to each address.
 
 use std::io;
+use std::time::Duration;
 
 use forebay::duration::show;
 use forebay::rt::Runtime as _;
@@ -20,7 +21,7 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
     };
     let (mut findings, mut accepting) = (Vec::new(), Vec::new());
     for (number, address) in addresses.iter().enumerate() {
-        let (began, limit) = (context.runtime.now(), context.left());
+        let began = context.runtime.now();
         let connected = context.bounded(addresses.len() - number, TcpStream::connect(address)).await;
         let took = context.runtime.now().since(began);
         findings.push(match connected {
@@ -32,7 +33,7 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
                 Finding::failure(fault_of(&error), format!("{address} cannot be reached: {error}"))
             }
             None => {
-                let what = format!("{address} does not answer within {}", show(took.min(limit)));
+                let what = format!("{address} does not answer within {}", rounded(took));
                 Finding::failure(fault::SILENT_ADDRESS, what)
             }
         });
@@ -52,7 +53,12 @@ pub(super) fn soften(findings: &mut [Finding]) {
     }
 }
 
-pub(super) fn millis(time: std::time::Duration) -> String {
+/// A time of waiting, without what nobody asks for.
+pub(super) fn rounded(time: Duration) -> String {
+    show(Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
+}
+
+pub(super) fn millis(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1_000.0)
 }
 

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use forebay::duration::show;
 use forebay::rt::Runtime as _;
 use forebay_dsql::Options;
 use rustls::client::WebPkiServerVerifier;
@@ -60,8 +59,10 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
             Some(Ok(version)) => valid(*address, version, seen.as_ref(), context.runtime.wall()),
             Some(Err(error)) => failed(*address, options.host(), &error).details(seen.iter().map(issued)),
             None => {
-                let what =
-                    format!("{address} accepts connections, but does not answer within {}", show(took));
+                let what = format!(
+                    "{address} accepts connections, but does not answer within {}",
+                    tcp::rounded(took)
+                );
                 Finding::failure(fault::SILENT_ADDRESS, what).under(Check::Tls)
             }
         };
@@ -158,7 +159,9 @@ fn fault_of(error: &io::Error, host: &str) -> (&'static Fault, String) {
             alert @ (rustls::AlertDescription::UnrecognisedName
             | rustls::AlertDescription::AccessDenied
             | rustls::AlertDescription::HandshakeFailure),
-        )) => (fault::OTHER_SERVER, format!("the server has no certificate for {host} ({alert:?})")),
+        )) => {
+            (fault::OTHER_SERVER, format!("the server has no certificate for {host} (TLS alert {alert:?})"))
+        }
         Some(other) => (fault::BROKEN_TLS, format!("the handshake failed: {other}")),
         None if error.kind() == io::ErrorKind::Unsupported => {
             (fault::NO_TLS, "the server refuses TLS".to_owned())

@@ -42,6 +42,7 @@ fn no_endpoint() {
     place.unset("CLUSTER_ENDPOINT");
     let found = place.examine(&[]);
     found.names("configuration", "no-endpoint", "CLUSTER_ENDPOINT");
+    assert_eq!(found.record["failures"], 1, "{}", found.text);
     for check in ["dns", "tcp", "tls", "token", "connect", "tables", "clock"] {
         assert_eq!(found.statuses(check), ["skipped"], "{}", found.text);
     }

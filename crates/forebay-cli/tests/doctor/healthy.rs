@@ -19,6 +19,7 @@ fn a_healthy_setup_has_no_faults() {
     for words in [
         "CLUSTER_ENDPOINT = abc.dsql.us-east-1.on.aws",
         "DSQL_MAX_CONNS = 10",
+        "AWS_SECRET_ACCESS_KEY = (not shown)",
         "region us-east-1 (from the name of the host)",
         "issued by dsql-local authority",
         "variables (AWS_ACCESS_KEY_ID), key ...MPLE",
