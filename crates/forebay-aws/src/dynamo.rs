@@ -19,6 +19,8 @@
 mod attributes;
 mod expression;
 mod failure;
+#[cfg(feature = "inspect")]
+mod inspect;
 mod setup;
 
 use std::fmt;
@@ -43,6 +45,8 @@ use forebay_fleet::{Cursor, Delete, Item, KEY, Page, Returning, Table, TableErro
 use self::expression::Expressions;
 use crate::sdk;
 
+#[cfg(feature = "inspect")]
+pub use self::inspect::{Expiry, TableInfo};
 pub use self::setup::{Setup, SetupError};
 
 /// The location of a table. What is not set comes from the environment.

@@ -17,17 +17,21 @@
 //! ```
 //!
 //! With feature `dynamodb`, `join` makes a process a member of its fleet, by its environment, and `dynamo::DynamoTable`
-//! is the table of the fleet.
+//! is the table of the fleet. Feature `inspect` is for programs that look for the cause of a problem.
 
 #[cfg(feature = "dynamodb")]
 pub mod dynamo;
 
 mod credentials;
+#[cfg(feature = "inspect")]
+mod inspect;
 #[cfg(feature = "dynamodb")]
 mod join;
 mod sdk;
 mod signer;
 
+#[cfg(feature = "inspect")]
+pub use inspect::{Caller, CallerError, CredentialsInfo};
 #[cfg(feature = "dynamodb")]
 pub use join::{AwsJoinError, join, member};
 pub use signer::SdkSigner;

@@ -49,6 +49,25 @@ impl SdkSigner {
         &self.sdk
     }
 
+    /// A table with the credentials of this signer, and the region of the SDK unless `location` has one.
+    ///
+    /// # Errors
+    /// If there is no region, or the address is invalid.
+    #[cfg(feature = "inspect")]
+    pub fn table(
+        &self,
+        name: impl Into<String>,
+        location: crate::dynamo::Location,
+    ) -> Result<crate::dynamo::DynamoTable, crate::dynamo::LocationError> {
+        crate::dynamo::DynamoTable::located(self.sdk.clone(), name, location)
+    }
+
+    /// The credentials, from the cache or newly loaded.
+    #[cfg(feature = "inspect")]
+    pub(crate) async fn credentials(&self) -> Result<aws_credential_types::Credentials, TokenError> {
+        self.credentials.get().await.map_err(token_error)
+    }
+
     async fn sign_with_sdk(&self, request: &TokenRequest) -> Result<Signed, TokenError> {
         let TokenRequest { identity, life } = request;
         let credentials = self.credentials.get().await.map_err(token_error)?;

@@ -3,6 +3,8 @@
 #[cfg(any(feature = "flight", feature = "flight-local"))]
 mod access;
 mod demo;
+#[cfg(feature = "aws")]
+mod doctor;
 mod dsql_local;
 #[cfg(feature = "aws")]
 mod fleet_args;
@@ -41,6 +43,8 @@ enum Command {
     Demo(demo::Demo),
     Sim(sim::Sim),
     Plan(Box<plan::Plan>),
+    #[cfg(feature = "aws")]
+    Doctor(doctor::Doctor),
     DsqlLocal(Box<dsql_local::DsqlLocal>),
     #[cfg(feature = "flight")]
     Flight(flight::Flight),
@@ -59,7 +63,7 @@ const TASKS: [(&str, &[&str]); 5] = [
     ("Try it", &["demo", "sim"]),
     ("Local servers", &["dsql-local", "flight-local"]),
     ("Flight SQL", &["flight"]),
-    ("Operate a fleet", &["plan", "lease", "limiter"]),
+    ("Operate a fleet", &["plan", "doctor", "lease", "limiter"]),
     ("This program", &["completions", "man", "help"]),
 ];
 
@@ -89,6 +93,8 @@ fn main() -> ExitCode {
             Command::Demo(demo) => demo.run(),
             Command::Sim(sim) => sim.run(),
             Command::Plan(plan) => plan.run(),
+            #[cfg(feature = "aws")]
+            Command::Doctor(doctor) => doctor.run(),
             Command::DsqlLocal(dsql_local) => dsql_local.run(),
             #[cfg(feature = "flight")]
             Command::Flight(flight) => flight.run(),

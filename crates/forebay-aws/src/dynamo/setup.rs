@@ -15,7 +15,7 @@ use forebay_fleet::{KEY, TableError};
 use super::DynamoTable;
 
 /// The time-to-live attribute: seconds since 1970.
-const TTL: &str = "ttl_epoch";
+pub(super) const TTL: &str = "ttl_epoch";
 /// The timeout of one call. Calls that create a table are slow.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// The longest wait until the table is active. Most take a few seconds.
@@ -89,13 +89,10 @@ impl DynamoTable {
             return Err(SetupError::Schema { table: self.name.clone(), problems });
         }
         let expiry_enabled = self.enable_expiry(runtime).await?;
-        let billing = found.billing_mode_summary.and_then(|summary| summary.billing_mode);
-        // A table that was always provisioned has no summary.
-        let provisioned = billing != Some(BillingMode::PayPerRequest);
-        Ok(Setup { created, expiry_enabled, provisioned })
+        Ok(Setup { created, expiry_enabled, provisioned: is_provisioned(&found) })
     }
 
-    async fn describe(&self) -> Result<Option<TableDescription>, TableError> {
+    pub(super) async fn describe(&self) -> Result<Option<TableDescription>, TableError> {
         match self.client.describe_table().table_name(&self.name).send().await {
             Ok(answer) => Ok(answer.table),
             Err(error) => match self.failure(&error) {
@@ -188,8 +185,14 @@ impl DynamoTable {
     }
 }
 
+/// Whether the capacity is provisioned. A table that was always provisioned has no summary.
+pub(super) fn is_provisioned(found: &TableDescription) -> bool {
+    let billing = found.billing_mode_summary.as_ref().and_then(|summary| summary.billing_mode.as_ref());
+    billing != Some(&BillingMode::PayPerRequest)
+}
+
 /// The differences in the keys of a table.
-fn problems(found: &TableDescription) -> Vec<String> {
+pub(super) fn problems(found: &TableDescription) -> Vec<String> {
     let kind = |name: &str| {
         let definition = found.attribute_definitions().iter().find(|one| one.attribute_name == name);
         match definition.map(|definition| &definition.attribute_type) {

@@ -33,6 +33,7 @@ fn help_lists_the_commands_by_task() {
         "  flight ",
         "Operate a fleet:",
         "  plan ",
+        "  doctor ",
         "  lease ",
         "  limiter ",
         "This program:",
@@ -286,7 +287,7 @@ mod missing {
 
     #[cfg(not(feature = "aws"))]
     #[test]
-    fn lease_and_limiter_say_how_to_build_them_and_keep_the_other_features() {
+    fn the_commands_for_a_fleet_say_how_to_build_them_and_keep_the_other_features() {
         let features = [
             ("flight", cfg!(feature = "flight")),
             ("flight-local", cfg!(feature = "flight-local")),
@@ -294,9 +295,11 @@ mod missing {
         ];
         let features: Vec<&str> =
             features.into_iter().filter_map(|(name, is_wanted)| is_wanted.then_some(name)).collect();
-        for arguments in
-            [["lease", "status", "--table", "forebay"], ["limiter", "setup", "--table", "forebay"]]
-        {
+        for arguments in [
+            ["doctor", "--only", "tables", "--json"],
+            ["lease", "status", "--table", "forebay"],
+            ["limiter", "setup", "--table", "forebay"],
+        ] {
             let expected = format!("--features {} -- {}", features.join(","), arguments.join(" "));
             assert_eq!(remedy(&arguments), expected);
         }

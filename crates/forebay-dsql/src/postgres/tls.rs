@@ -17,22 +17,15 @@ mod tracked;
 
 pub(crate) use tracked::TrackedTls;
 
-/// How connections of one cluster are secured. Made once; clones share it, and its cache of sessions.
-#[derive(Clone)]
-pub(crate) struct Tls {
-    connector: TlsConnector,
-    name: ServerName<'static>,
-}
-
-impl Tls {
+impl Options {
+    /// The authorities that the certificate of the cluster must be signed by, as connections check it. For programs that look at
+    /// the TLS of a cluster themselves.
+    ///
     /// # Errors
-    /// If the certificates or the host's name are invalid.
-    pub(crate) fn new(options: &Options) -> Result<Self, ConfigError> {
-        let problem = |setting: &'static str, value: &str, allowed: String| ConfigError {
-            problems: vec![Problem { setting: setting.into(), value: value.to_owned(), allowed }],
-        };
+    /// If a certificate cannot be read.
+    pub fn root_store(&self) -> Result<RootCertStore, ConfigError> {
         let mut roots = RootCertStore::empty();
-        match options.roots() {
+        match self.roots() {
             RootCertificates::Pem(pem) => {
                 for certificate in CertificateDer::pem_slice_iter(pem) {
                     let added = certificate
@@ -45,6 +38,26 @@ impl Tls {
             }
             RootCertificates::Public => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
         }
+        Ok(roots)
+    }
+}
+
+fn problem(setting: &'static str, value: &str, allowed: String) -> ConfigError {
+    ConfigError { problems: vec![Problem { setting: setting.into(), value: value.to_owned(), allowed }] }
+}
+
+/// How connections of one cluster are secured. Made once; clones share it, and its cache of sessions.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    connector: TlsConnector,
+    name: ServerName<'static>,
+}
+
+impl Tls {
+    /// # Errors
+    /// If the certificates or the host's name are invalid.
+    pub(crate) fn new(options: &Options) -> Result<Self, ConfigError> {
+        let roots = options.root_store()?;
         let name = ServerName::try_from(options.host().to_owned())
             .map_err(|_| problem("CLUSTER_ENDPOINT", options.host(), "a host name".to_owned()))?;
         // Named, so that a program may install another provider.

@@ -1,0 +1,376 @@
+//! The variables of this process, read as a service reads them.
+
+use std::collections::BTreeMap;
+
+use forebay::duration::show;
+use forebay::{ConfigError, Problem};
+use forebay_dsql::{Options, Settings, variables};
+
+use super::check::Check;
+use super::context::Context;
+use super::fault;
+use super::finding::Finding;
+
+/// New connections a second that a cluster admits, and at once after a quiet time. They are fixed.
+const CLUSTER_RATE: u64 = 100;
+const CLUSTER_BURST: u64 = 1_000;
+
+/// Variables beside the `DSQL_` ones that options are read from.
+const PLAIN: [&str; 8] = [
+    "CLUSTER_USER",
+    "PGUSER",
+    "PGPORT",
+    "PGDATABASE",
+    "PGHOSTADDR",
+    "PGSSLROOTCERT",
+    "PGSSLNEGOTIATION",
+    "PGAPPNAME",
+];
+
+/// Variables of the SDK that say where credentials and services are.
+const OF_SDK: [&str; 8] = [
+    "AWS_PROFILE",
+    "AWS_ROLE_ARN",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_DYNAMODB",
+    "AWS_ENDPOINT_URL_STS",
+];
+
+/// Variables whose values are nobody's business.
+const SECRET: [&str; 4] =
+    ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN"];
+
+/// Variables `DSQL_RESERVOIR_*` that have an effect in standard mode, too.
+const IN_BOTH_MODES: [&str; 3] =
+    ["DSQL_RESERVOIR_ENABLED", "DSQL_RESERVOIR_ACQUIRE_TIMEOUT", "DSQL_RESERVOIR_INFLIGHT_LIMIT"];
+
+pub(super) fn run(context: &mut Context<'_>) -> Vec<Finding> {
+    let (options, findings) = findings(&context.variables, context.request.quota);
+    context.options = options;
+    findings
+}
+
+/// The options that the other checks use, and what is wrong with them.
+pub(super) fn findings(variables: &BTreeMap<String, String>, quota: u64) -> (Option<Options>, Vec<Finding>) {
+    match Options::from_variables(variables.clone()) {
+        Ok(options) => {
+            let mut findings = vec![listed(variables)];
+            findings.push(cluster(variables, &options));
+            findings.extend(of_settings(variables, &options, quota));
+            (Some(options), findings)
+        }
+        Err(error) => {
+            let mut findings = vec![listed(variables)];
+            findings.extend(problems(&error));
+            let options = without_problems(variables, &error);
+            if let Some(options) = &options {
+                findings.extend(of_settings(variables, options, quota));
+            }
+            (options, findings)
+        }
+    }
+}
+
+/// The options without the `DSQL_` variables that are wrong: a wrong number is no reason not to look at the network. None if
+/// something else is wrong, too.
+fn without_problems(variables: &BTreeMap<String, String>, error: &ConfigError) -> Option<Options> {
+    let is_wrong = |name: &str| error.problems.iter().any(|problem| problem.setting == name);
+    let kept = |drop: &dyn Fn(&str) -> bool| {
+        let kept = variables.iter().filter(|(name, _)| !(name.starts_with("DSQL_") && drop(name)));
+        Options::from_variables(kept.map(|(name, value)| (name.clone(), value.clone()))).ok()
+    };
+    // Without some of them, others may not make sense.
+    kept(&is_wrong).or_else(|| kept(&|_| true))
+}
+
+fn problems(error: &ConfigError) -> impl Iterator<Item = Finding> {
+    let is_missing = |problem: &Problem| problem.setting == "CLUSTER_ENDPOINT" && problem.value == "\"\"";
+    let has_endpoint = !error.problems.iter().any(is_missing);
+    // Without an endpoint, its name cannot tell the region.
+    let told = error.problems.iter().filter(move |problem| has_endpoint || problem.setting != "REGION");
+    told.map(move |problem| {
+        let fault = match problem {
+            problem if is_missing(problem) => fault::NO_ENDPOINT,
+            Problem { allowed, .. } if allowed.contains("below the server's limit") => {
+                fault::LIFETIME_ABOVE_LIMIT
+            }
+            _ => fault::INVALID_SETTING,
+        };
+        Finding::failure(fault, problem.to_string())
+    })
+}
+
+/// Every variable that is set, with its value unless that may be a secret.
+fn listed(variables: &BTreeMap<String, String>) -> Finding {
+    let ours: Vec<String> = variables::all().map(|variable| variable.full_name("DSQL")).collect();
+    let known = |name: &str| {
+        let is_ours = ours.iter().any(|known| known == name);
+        is_ours || PLAIN.contains(&name) || OF_SDK.contains(&name) || SECRET.contains(&name)
+    };
+    let details: Vec<String> = variables
+        .iter()
+        .filter(|(name, _)| known(name))
+        .map(|(name, value)| format!("{name} = {}{}", shown(name, value), remark(variables, name, value)))
+        .collect();
+    let mut finding = Finding::ok(Check::Configuration, set(details.len())).details(details);
+    if variables.get("PGPASSWORD").is_some_and(|value| !value.is_empty()) {
+        finding = finding.detail("PGPASSWORD is set, and not used: a token takes its place");
+    }
+    finding
+}
+
+fn set(number: usize) -> String {
+    match number {
+        0 => "no variable that a service reads is set in the environment".to_owned(),
+        1 => "1 variable is set in the environment".to_owned(),
+        number => format!("{number} variables are set in the environment"),
+    }
+}
+
+/// A value, unless it may have a password: in a URL with a user, or behind a host that was cut off from one.
+fn shown(name: &str, value: &str) -> String {
+    let is_host = |text: &str| {
+        let (host, port) = text.split_once(':').unwrap_or((text, ""));
+        let in_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+        host.bytes().all(in_host) && port.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    match value.trim() {
+        "" => "(empty)".to_owned(),
+        _ if SECRET.contains(&name) => "(not shown)".to_owned(),
+        value if value.contains('@') || (name == "CLUSTER_ENDPOINT" && !is_host(value)) => {
+            "(not shown: it may have a password)".to_owned()
+        }
+        value => value.chars().map(|one| if one.is_control() { '?' } else { one }).collect(),
+    }
+}
+
+/// Why a variable is not used, if another one has priority.
+fn remark(variables: &BTreeMap<String, String>, name: &str, value: &str) -> &'static str {
+    let is_set = |name: &str| variables.get(name).is_some_and(|value| !value.trim().is_empty());
+    match name {
+        _ if value.trim().is_empty() => ", which is the same as not set",
+        "PGUSER" if is_set("CLUSTER_USER") => ", not used: CLUSTER_USER has priority",
+        "AWS_REGION" if is_set("REGION") => ", not used for the cluster: REGION has priority",
+        _ => "",
+    }
+}
+
+/// The cluster, and where each part of it comes from.
+fn cluster(variables: &BTreeMap<String, String>, options: &Options) -> Finding {
+    let from = |names: &[&'static str], default: &'static str| {
+        let is_set = |name: &&&str| variables.get(**name).is_some_and(|value| !value.trim().is_empty());
+        names.iter().find(is_set).copied().unwrap_or(default)
+    };
+    let config = options.config();
+    let life = config.lifetime.map_or("no limit".to_owned(), |life| show(life.base));
+    let mode = if options.reservoir_enabled() {
+        format!("reservoir mode, at most {} connections, lifetime {life}", config.max_open)
+    } else {
+        format!("standard mode, at most {} connections", config.max_open)
+    };
+    Finding::ok(Check::Configuration, format!("{} as {}, {mode}", options.host(), options.user())).details([
+        format!(
+            "region {} (from {})",
+            options.region(),
+            from(&["REGION", "AWS_REGION"], "the name of the host")
+        ),
+        format!("role {} (from {})", options.user(), from(&["CLUSTER_USER", "PGUSER"], "the default")),
+        format!(
+            "address {}, port {} (from {}, {})",
+            options.address(),
+            options.port(),
+            from(&["PGHOSTADDR"], "the host"),
+            from(&["PGPORT"], "the host or the default")
+        ),
+        match options.roots() {
+            forebay_dsql::RootCertificates::Public => "public certificate authorities".to_owned(),
+            _ => "certificate authorities of PGSSLROOTCERT".to_owned(),
+        },
+    ])
+}
+
+/// What is odd in valid options.
+fn of_settings(variables: &BTreeMap<String, String>, options: &Options, quota: u64) -> Vec<Finding> {
+    let settings = options.settings();
+    let mut findings = limits(settings, quota);
+    if let Some(named) = region_of(options.host()).filter(|named| named != options.region()) {
+        let what = format!("the region is {}, and the host is in {named}", options.region());
+        findings.push(Finding::warning(fault::REGION_MISMATCH, what));
+    }
+    for note in &settings.notes {
+        // Of what was repaired, the value is known.
+        let fault = if note.value.is_some() { fault::REPAIRED } else { fault::IGNORED };
+        findings.push(Finding::warning(fault, note.to_string()));
+    }
+    let is_enabling = |name: &str| name.ends_with("_ENABLED");
+    for (prefix, is_on, switch) in [
+        ("DSQL_RESERVOIR_", settings.reservoir_enabled, "DSQL_RESERVOIR_ENABLED"),
+        ("DSQL_DISTRIBUTED_CONN_", settings.leases.is_some(), "DSQL_DISTRIBUTED_CONN_LEASE_ENABLED"),
+        ("DSQL_DISTRIBUTED_RATE_LIMITER_", settings.rate.is_some(), "DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED"),
+    ] {
+        let idle: Vec<&str> = variables
+            .iter()
+            .filter(|(name, value)| name.starts_with(prefix) && !value.trim().is_empty())
+            .map(|(name, _)| name.as_str())
+            .filter(|name| !is_on && !is_enabling(name) && !IN_BOTH_MODES.contains(name))
+            .collect();
+        if !idle.is_empty() {
+            let verb = if idle.len() == 1 { "has" } else { "have" };
+            let what = format!("{} {verb} no effect: {switch} is not true", idle.join(", "));
+            findings.push(Finding::warning(fault::IGNORED, what));
+        }
+    }
+    findings
+}
+
+fn limits(settings: &Settings, quota: u64) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut above = |fault, variable: &str, value: String, limit: String| {
+        let what = format!("{variable} is {value}, above {limit}");
+        findings.push(if fault == fault::LIMIT_ABOVE_QUOTA {
+            Finding::failure(fault, what)
+        } else {
+            Finding::warning(fault, what)
+        });
+    };
+    let most = settings.config.max_open as u64;
+    let of_cluster = format!("the cluster's {quota} connections");
+    if most > quota {
+        above(fault::LIMIT_ABOVE_QUOTA, "DSQL_MAX_CONNS", most.to_string(), of_cluster.clone());
+    }
+    if let Some(leases) = &settings.leases {
+        if leases.limit > quota {
+            let limit = leases.limit.to_string();
+            above(fault::LIMIT_ABOVE_QUOTA, "DSQL_DISTRIBUTED_CONN_LIMIT", limit, of_cluster);
+        }
+        if most > leases.limit {
+            let limit = format!("DSQL_DISTRIBUTED_CONN_LIMIT, which is {}", leases.limit);
+            above(fault::SHARE_ABOVE_LIMIT, "DSQL_MAX_CONNS", most.to_string(), limit);
+        }
+    }
+    let a_second = || format!("the cluster's {CLUSTER_RATE} new connections a second");
+    let at_once = || format!("the cluster's {CLUSTER_BURST} new connections at once");
+    if settings.config.rate > CLUSTER_RATE as f64 {
+        let rate = settings.config.rate.to_string();
+        above(fault::RATE_ABOVE_LIMIT, "DSQL_CONNECTION_RATE_LIMIT", rate, a_second());
+    }
+    if u64::from(settings.config.burst) > CLUSTER_BURST {
+        let burst = settings.config.burst.to_string();
+        above(fault::RATE_ABOVE_LIMIT, "DSQL_CONNECTION_BURST_LIMIT", burst, at_once());
+    }
+    if let Some(rate) = &settings.rate {
+        if rate.per_second > CLUSTER_RATE {
+            let per_second = rate.per_second.to_string();
+            above(fault::RATE_ABOVE_LIMIT, "DSQL_DISTRIBUTED_RATE_LIMITER_LIMIT", per_second, a_second());
+        }
+        if rate.burst > CLUSTER_BURST {
+            let burst = rate.burst.to_string();
+            above(fault::RATE_ABOVE_LIMIT, "DSQL_DISTRIBUTED_RATE_LIMITER_BURST", burst, at_once());
+        }
+    }
+    findings
+}
+
+/// The region that the name of a host tells.
+fn region_of(host: &str) -> Option<String> {
+    Options::builder(host).build().ok().map(|options| options.region().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Status;
+    use super::*;
+
+    const HOST: &str = "abc.dsql.us-east-1.on.aws";
+
+    fn found(more: &[(&str, &str)]) -> Vec<Finding> {
+        let variables = [("CLUSTER_ENDPOINT", HOST)].iter().chain(more);
+        let variables = variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        findings(&variables, 10_000).1
+    }
+
+    #[test]
+    fn each_oddity_is_named() {
+        for (name, value, known, words) in [
+            ("DSQL_RESERVOIR_BASE_LIFETIME", "61m", fault::LIFETIME_ABOVE_LIMIT, "server's limit of 1h"),
+            ("DSQL_MAX_CONNS", "many", fault::INVALID_SETTING, "DSQL_MAX_CONNS is \"many\""),
+            ("DSQL_MAX_CONNS", "10001", fault::LIMIT_ABOVE_QUOTA, "10001, above the cluster's 10000"),
+            ("DSQL_CONNECTION_RATE_LIMIT", "101", fault::RATE_ABOVE_LIMIT, "100 new connections a second"),
+            ("DSQL_CONNECTION_BURST_LIMIT", "1001", fault::RATE_ABOVE_LIMIT, "1000 new connections at once"),
+            ("DSQL_RESERVOIR_GUARD_WINDOW", "-1s", fault::REPAIRED, "0s is used instead"),
+            ("DSQL_RESERVOIR_ENABLED", "yes", fault::REPAIRED, "not a boolean"),
+            ("DSQL_RESERVIOR_ENABLED", "true", fault::IGNORED, "did you mean DSQL_RESERVOIR_ENABLED?"),
+            ("DSQL_RESERVOIR_TARGET_READY", "5", fault::IGNORED, "DSQL_RESERVOIR_ENABLED is not true"),
+            ("DSQL_DISTRIBUTED_CONN_LIMIT", "5", fault::IGNORED, "CONN_LEASE_ENABLED is not true"),
+            ("REGION", "eu-west-1", fault::REGION_MISMATCH, "the host is in us-east-1"),
+            ("CLUSTER_ENDPOINT", "", fault::NO_ENDPOINT, "CLUSTER_ENDPOINT is \"\""),
+        ] {
+            let findings = found(&[(name, value)]);
+            let finding = findings.iter().find(|finding| finding.fault == Some(known));
+            let finding = finding.unwrap_or_else(|| panic!("{name}: {findings:#?}"));
+            assert!(finding.what.contains(words), "{}", finding.what);
+        }
+    }
+
+    #[test]
+    fn a_fleet_has_limits_of_its_own() {
+        let leases = [
+            ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
+            ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "t"),
+            ("DSQL_DISTRIBUTED_CONN_LIMIT", "20"),
+        ];
+        let findings = found(&leases);
+        assert!(findings.iter().any(|finding| finding.fault == Some(fault::SHARE_ABOVE_LIMIT)));
+        let rate = [
+            ("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true"),
+            ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "t"),
+            ("DSQL_DISTRIBUTED_RATE_LIMITER_LIMIT", "200"),
+            ("DSQL_DISTRIBUTED_RATE_LIMITER_BURST", "2000"),
+        ];
+        let count = found(&rate).iter().filter(|found| found.fault == Some(fault::RATE_ABOVE_LIMIT)).count();
+        assert_eq!(count, 2);
+    }
+
+    #[test]
+    fn a_healthy_configuration_has_no_warnings_and_lists_its_variables() {
+        let findings = found(&[("DSQL_MAX_CONNS", "50"), ("PGUSER", "app"), ("CLUSTER_USER", "admin")]);
+        assert!(findings.iter().all(|finding| finding.status == Status::Ok), "{findings:#?}");
+        let details = findings[0].details.join("\n");
+        assert!(details.contains("DSQL_MAX_CONNS = 50"), "{details}");
+        assert!(details.contains("PGUSER = app, not used: CLUSTER_USER has priority"), "{details}");
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let endpoint = "postgres://admin:hunter2@abc.dsql.us-east-1.on.aws/postgres";
+        for more in [
+            ("CLUSTER_ENDPOINT", endpoint),
+            ("CLUSTER_ENDPOINT", "abc.dsql.us-east-1.on.aws:hunter2"),
+            ("PGPASSWORD", "hunter2"),
+            ("DSQL_PASSWORD", "hunter2"),
+        ] {
+            let findings = format!("{:?}", found(&[more]));
+            assert!(!findings.contains("hunter2"), "{findings}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_number_does_not_hide_the_rest() {
+        let read = |more: [(&str, &str); 3]| {
+            let variables = [("CLUSTER_ENDPOINT", HOST)].into_iter().chain(more);
+            let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+            findings(&variables, 10_000).0
+        };
+        let leases = ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true");
+        let table = ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "t");
+        let options = read([leases, table, ("DSQL_MAX_CONNS", "many")]).unwrap();
+        assert!(options.host() == HOST && options.settings().leases.is_some());
+        // Leases without a table make no sense, whatever else is wrong.
+        let options = read([leases, ("DSQL_MAX_CONNS", "many"), ("PGUSER", "app")]).unwrap();
+        assert!(options.user() == "app" && options.settings().leases.is_none());
+        assert!(read([leases, table, ("PGPORT", "many")]).is_none());
+    }
+}

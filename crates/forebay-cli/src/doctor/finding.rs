@@ -1,0 +1,81 @@
+//! What a check has found.
+
+use super::check::Check;
+use super::fault::{self, Fault};
+
+/// How bad it is. Later ones are worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Status {
+    Ok,
+    /// Not checked, for a reason that is no fault.
+    Skipped,
+    Warning,
+    Failure,
+}
+
+impl Status {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Skipped => "skipped",
+            Self::Warning => "warning",
+            Self::Failure => "failure",
+        }
+    }
+}
+
+/// One line of the report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    pub(crate) check: Check,
+    pub(crate) status: Status,
+    pub(crate) what: String,
+    /// The known fault that it is, with its cause and remedy.
+    pub(crate) fault: Option<&'static Fault>,
+    pub(crate) details: Vec<String>,
+}
+
+impl Finding {
+    fn new(check: Check, status: Status, what: impl Into<String>) -> Self {
+        Self { check, status, what: what.into(), fault: None, details: Vec::new() }
+    }
+
+    pub(crate) fn ok(check: Check, what: impl Into<String>) -> Self {
+        Self::new(check, Status::Ok, what)
+    }
+
+    pub(crate) fn skipped(check: Check, why: impl Into<String>) -> Self {
+        Self::new(check, Status::Skipped, why)
+    }
+
+    pub(crate) fn warning(fault: &'static Fault, what: impl Into<String>) -> Self {
+        Self { fault: Some(fault), ..Self::new(fault.check, Status::Warning, what) }
+    }
+
+    pub(crate) fn failure(fault: &'static Fault, what: impl Into<String>) -> Self {
+        Self { fault: Some(fault), ..Self::new(fault.check, Status::Failure, what) }
+    }
+
+    /// Found by another check than the one that the fault is listed under.
+    pub(crate) fn under(self, check: Check) -> Self {
+        Self { check, ..self }
+    }
+
+    /// Whether the checks that need this one cannot succeed. Credentials that AWS refuses still sign, and what the cluster
+    /// says about them helps.
+    pub(crate) fn is_blocking(&self) -> bool {
+        let is_of_keys =
+            [Some(fault::REFUSED_CREDENTIALS), Some(fault::EXPIRED_CREDENTIALS)].contains(&self.fault);
+        self.status == Status::Failure && !is_of_keys
+    }
+
+    pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.details.push(detail.into());
+        self
+    }
+
+    pub(crate) fn details(mut self, details: impl IntoIterator<Item = String>) -> Self {
+        self.details.extend(details);
+        self
+    }
+}

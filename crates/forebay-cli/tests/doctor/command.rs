@@ -1,0 +1,85 @@
+//! Arguments, time and signals.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Command, Stdio};
+
+use crate::place::Place;
+use crate::server::text;
+
+#[test]
+fn help_has_examples_and_explains_the_exit_status() {
+    let help = Command::new(env!("CARGO_BIN_EXE_forebay")).args(["doctor", "--help"]).output().unwrap();
+    assert!(help.status.success());
+    for words in
+        ["--only", "--json", "--timeout", "--total-timeout", "--status", "--quota", "Exit status", "Examples"]
+    {
+        assert!(text(&help.stdout).contains(words), "{words}:\n{}", text(&help.stdout));
+    }
+}
+
+#[test]
+fn only_the_checks_that_are_named_run() {
+    let place = Place::new();
+    let found = place.examine(&["--only", "dns,token"]);
+    assert_eq!(found.status, 0, "{}", found.text);
+    assert!(found.findings().all(|finding| finding["check"] == "dns" || finding["check"] == "token"));
+    assert_eq!(place.cluster.counters().sockets, 0);
+    let refused = place.run(&["--only", "everything"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("configuration"), "{}", text(&refused.stderr));
+    let refused = place.run(&["--timeout", "soon"]);
+    assert!(text(&refused.stderr).contains("such as 10s"), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn slow_checks_say_so_and_the_rest_is_skipped_when_the_time_is_up() {
+    let mut place = Place::new();
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    place.set("PGPORT", silent.local_addr().unwrap().port().to_string());
+    let output = place.run(&["--only", "tls,tables", "--timeout", "5s", "--total-timeout", "5s"]);
+    let (seen, said) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(2), "{seen}");
+    assert!(said.contains("tls takes a while; it ends within"), "{said}");
+    assert!(seen.contains("skipped  tables: the time is up (--total-timeout 5s)"), "{seen}");
+}
+
+#[test]
+fn an_interrupt_ends_it_with_what_was_found() {
+    for (signal, status) in [("-INT", 130), ("-TERM", 143)] {
+        let mut place = Place::new();
+        let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        place.set("PGPORT", silent.local_addr().unwrap().port().to_string());
+        let mut command = place.command(&["--timeout", "10m", "--total-timeout", "10m"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // The next check waits for ever.
+        assert!(lines.any(|line| line.unwrap().starts_with("ok       tcp: ")));
+        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        assert_eq!(child.wait().unwrap().code(), Some(status));
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(said.contains("safe to run it again"), "{said}");
+    }
+}
+
+#[test]
+fn secrets_in_the_wrong_place_are_not_shown_either() {
+    let with_password = "postgres://admin:hunter2@abc.dsql.us-east-1.on.aws/postgres";
+    for (name, value) in [
+        ("CLUSTER_ENDPOINT", with_password),
+        ("CLUSTER_ENDPOINT", "abc.dsql.us-east-1.on.aws:hunter2"),
+        ("PGPASSWORD", "hunter2"),
+        ("DSQL_RESERVOIR_PASSWORD", "hunter2"),
+        ("AWS_ENDPOINT_URL_DYNAMODB", "http://admin:hunter2@127.0.0.1:1"),
+        ("AWS_ENDPOINT_URL_DYNAMODB", "ftp://admin:hunter2@127.0.0.1:1"),
+        ("AWS_ENDPOINT_URL_STS", "http://admin:hunter2@127.0.0.1:1"),
+        ("PGHOSTADDR", "admin:hunter2@127.0.0.1"),
+    ] {
+        let mut place = Place::new();
+        place.set(name, value);
+        // It fails if one is shown.
+        place.examine(&[]);
+    }
+}

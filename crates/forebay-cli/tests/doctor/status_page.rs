@@ -1,0 +1,55 @@
+//! The status page of a running service, which may be anything.
+
+use std::net::{Ipv4Addr, TcpListener};
+
+use serde_json::json;
+
+use crate::place::Place;
+use crate::proxy::{Behaviour, Proxy};
+
+fn page(status: u16, body: String) -> Proxy {
+    Proxy::start("", Behaviour { always: Some((status, body)), ..Behaviour::default() })
+}
+
+#[test]
+fn pools_are_shown_with_their_sentences() {
+    let place = Place::new();
+    let pool = |name: &str, tone: &str| {
+        json!({
+            "name": name,
+            "tone": tone,
+            "sentence": format!("{tone} so far"),
+            "counters": { "checkouts": 7, "open_failures": { "auth": 3 } },
+        })
+    };
+    let healthy = json!({ "version": 1, "pools": [pool("default", "good")] });
+    let found = place.examine(&["--only", "service", "--status", &page(200, healthy.to_string()).url()]);
+    assert_eq!(found.status, 0, "{}", found.text);
+    assert!(found.text.contains("pool default: good so far"), "{}", found.text);
+    let broken = json!({ "version": 1, "pools": [pool("default", "good"), pool("reports", "bad")] });
+    let found = place.examine(&["--only", "service", "--status", &page(200, broken.to_string()).url()]);
+    found.names("service", "failing-pool", "pool reports: bad so far");
+    assert!(found.text.contains("failed opens: 3 auth"), "{}", found.text);
+}
+
+#[test]
+fn what_is_not_such_a_page_is_named() {
+    let place = Place::new();
+    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    for (url, fault, words) in [
+        (page(401, String::new()).url(), "locked-service", "HTTP 401"),
+        (page(404, String::new()).url(), "not-a-status", "HTTP 404"),
+        (page(200, "<html>".to_owned()).url(), "not-a-status", "does not answer in JSON"),
+        (page(200, json!({ "version": 2, "pools": [] }).to_string()).url(), "other-version", "version 2"),
+        (format!("http://{closed}"), "unreachable-service", "does not answer"),
+        ("https://localhost".to_owned(), "not-a-status", "--status must be"),
+        ("http://admin:hunter2@localhost".to_owned(), "not-a-status", "without a user"),
+    ] {
+        place.examine(&["--only", "service", "--status", &url]).names("service", fault, words);
+    }
+    // One that never answers.
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let found = place.examine(&["--only", "service", "--status", &url, "--timeout", "200ms"]);
+    found.names("service", "unreachable-service", "does not answer in time");
+}
