@@ -14,24 +14,16 @@ use crate::pool::PoolConfig;
 use crate::sql::StatementTraits;
 use crate::statement::{AsyncPreparedQuery, QueryOptions, QueryResult, QueryStream, UpdateResult};
 
+mod alteration;
 mod catalog;
 mod execution;
 mod options;
 pub(crate) mod transaction;
 
+pub(crate) use alteration::Alteration;
 pub use catalog::{TableFilter, TableName};
 pub use options::OptionValue;
 pub use transaction::AsyncTransaction;
-
-/// What a borrower has changed in a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Alteration {
-    None,
-    /// Objects, such as temporary tables, or the current schema. A reset removes them.
-    Objects,
-    /// Settings, or what is not known. A reset may not restore them.
-    Settings,
-}
 
 /// How long a socket may take to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -46,8 +38,6 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// See [`Error`].
 pub struct AsyncSession {
     pub(crate) connection: Arc<Connection>,
-    /// What the next borrower would see.
-    pub(crate) alteration: Alteration,
     /// The server knows that the session has ended, or never created it.
     pub(crate) is_closed: bool,
     default_timeout: Option<Duration>,
@@ -108,7 +98,7 @@ impl AsyncSession {
         default_timeout: Option<Duration>,
     ) -> Result<Self> {
         let connection = Connection::open(server, monitor).await?;
-        Ok(Self { connection, alteration: Alteration::None, is_closed: false, default_timeout })
+        Ok(Self { connection, is_closed: false, default_timeout })
     }
 
     /// Runs a query and reads its whole result.
@@ -234,7 +224,7 @@ impl AsyncSession {
     /// Whether the server may have a session for this connection, and supports closing it.
     fn can_be_closed(&self) -> bool {
         let connection = &self.connection;
-        connection.is_usable() && connection.is_used() && connection.server.close_session.may_work()
+        connection.may_have_session() && connection.server.close_session.may_work()
     }
 
     /// Whether its connection is open, as far as is known without a call.
@@ -258,7 +248,7 @@ impl AsyncSession {
 /// for long.
 impl Drop for AsyncSession {
     fn drop(&mut self) {
-        let holds_transaction = self.connection.transaction.is_open() && self.connection.is_usable();
+        let holds_transaction = self.connection.transaction.is_open() && self.connection.may_have_session();
         if !self.is_closed && (self.can_be_closed() || holds_transaction) {
             let connection = Arc::clone(&self.connection);
             self.connection.spawn_background(async move {

@@ -13,6 +13,9 @@ use crate::error::{Error, Result};
 
 const MEBIBYTE: usize = 1024 * 1024;
 
+/// SwanLake forgets a session that was idle for 15 minutes. One minute is for what is on its way.
+pub(crate) const SWANLAKE_IDLE_LIMIT: Duration = Duration::from_secs(14 * 60);
+
 /// How to connect: endpoint, TLS, credentials, headers and sizes. An endpoint's text converts into it.
 ///
 /// ```
@@ -43,6 +46,8 @@ pub struct ConnectOptions {
     pub(crate) window: u32,
     pub(crate) credentials_to_other_hosts: bool,
     pub(crate) continues_after_errors: bool,
+    pub(crate) session_idle_limit: Option<Duration>,
+    pub(crate) plans_by_running: bool,
 }
 
 /// A client's certificate and key, in PEM.
@@ -78,6 +83,8 @@ impl ConnectOptions {
             window: 4 * 1024 * 1024,
             credentials_to_other_hosts: false,
             continues_after_errors: false,
+            session_idle_limit: None,
+            plans_by_running: false,
         }
     }
 
@@ -130,6 +137,33 @@ impl ConnectOptions {
     pub fn continue_after_errors(mut self, continues: bool) -> Self {
         self.continues_after_errors = continues;
         self
+    }
+
+    /// How long a session may run no statement before the server may replace it by a new one without a word, as SwanLake does
+    /// after 15 minutes. A session with an open transaction, temporary tables or changed settings that was idle for longer
+    /// fails with [`SessionLost`](Error::SessionLost); nothing is sent, and the transaction is rolled back. A session that
+    /// holds nothing goes on, except that its prepared statements fail so. The time counts from when the last statement that
+    /// was answered was sent, since a server may count so, too. Default: no limit. A limit of zero is none.
+    #[must_use]
+    pub fn session_idle_limit(mut self, limit: Duration) -> Self {
+        self.session_idle_limit = Some(limit).filter(|limit| !limit.is_zero());
+        self
+    }
+
+    /// Whether the server runs a statement to find its columns, as SwanLake does with a WITH that writes. Then preparing one
+    /// is refused with [`Error::Config`]: the server would run it with NULLs as its parameters. Default: no.
+    #[must_use]
+    pub fn plans_by_running(mut self, runs: bool) -> Self {
+        self.plans_by_running = runs;
+        self
+    }
+
+    /// The options for SwanLake, for a session without a pool: a
+    /// [`session_idle_limit`](Self::session_idle_limit) of 14 minutes, and [`plans_by_running`](Self::plans_by_running). A pool
+    /// takes the same from [`PoolConfig::for_swanlake`](crate::PoolConfig::for_swanlake).
+    #[must_use]
+    pub fn for_swanlake(self) -> Self {
+        self.session_idle_limit(SWANLAKE_IDLE_LIMIT).plans_by_running(true)
     }
 
     /// Sends this header with every call.
