@@ -29,6 +29,7 @@ mod background;
 mod capability;
 mod endpoint;
 mod headers;
+mod keep_alive;
 mod liveness;
 mod message_size;
 mod options;
@@ -110,7 +111,7 @@ impl Connection {
         let client = FlightServiceClient::new(transport)
             .max_decoding_message_size(options.max_decoding)
             .max_encoding_message_size(options.max_encoding);
-        Ok(Arc::new(Self {
+        let connection = Arc::new(Self {
             client,
             liveness,
             server: Arc::clone(server),
@@ -127,7 +128,9 @@ impl Connection {
             is_unusable: AtomicBool::new(false),
             is_expired: AtomicBool::new(false),
             checkout_generation: AtomicU64::new(0),
-        }))
+        });
+        connection.keep_session_alive();
+        Ok(connection)
     }
 
     pub(crate) fn liveness(&self) -> &Arc<Liveness> {
@@ -187,6 +190,11 @@ impl Connection {
         !self.alteration.lock().is_none()
     }
 
+    /// Whether the session has something that a new one has not.
+    fn holds_state(&self) -> bool {
+        self.transaction.is_open() || self.is_altered()
+    }
+
     pub(crate) fn alteration(&self) -> Alteration {
         self.alteration.lock().clone()
     }
@@ -221,7 +229,7 @@ impl Connection {
         if idle <= limit {
             return Ok(());
         }
-        if self.transaction.is_open() || self.is_altered() {
+        if self.holds_state() {
             self.is_expired.store(true, Ordering::Relaxed);
             self.mark_unusable();
             return Err(Error::session_lost(

@@ -24,6 +24,7 @@ pub(crate) use alteration::Alteration;
 pub use catalog::{TableFilter, TableName};
 pub use options::OptionValue;
 pub use transaction::AsyncTransaction;
+use transaction::ROLLBACK_TIMEOUT;
 
 /// How long a socket may take to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -81,14 +82,8 @@ impl AsyncSession {
     }
 
     pub(crate) async fn connect_on(runtime: Arc<dyn Runtime>, options: ConnectOptions) -> Result<Self> {
-        let defaults = PoolConfig::default();
-        let server = Server::new(
-            options,
-            runtime,
-            &defaults.healthcheck_sql,
-            defaults.quarantine(),
-            defaults.reset(),
-        )?;
+        let (defaults, reset) = (PoolConfig::default(), options.reset.clone());
+        let server = Server::new(options, runtime, &defaults.healthcheck_sql, defaults.quarantine(), reset)?;
         Self::open(&Arc::new(server), ConnectionMonitor::unattached(), None).await
     }
 
@@ -213,8 +208,15 @@ impl AsyncSession {
     pub(crate) async fn close_confirmed(mut self) -> bool {
         let runtime = Arc::clone(&self.connection.server.runtime);
         let liveness = Arc::clone(self.connection.liveness());
+        if self.connection.transaction.is_abandoned() {
+            // It is being rolled back. The end of the session must not cross that.
+            rt::within(&*runtime, ROLLBACK_TIMEOUT, self.connection.background_done()).await;
+        }
         self.connection.roll_back_before_close().await;
         let is_confirmed = self.can_be_closed() && self.connection.close_session().await;
+        if !is_confirmed {
+            self.reset_before_close().await;
+        }
         self.is_closed = true;
         drop(self);
         rt::within(&*runtime, CLOSE_TIMEOUT, liveness.closed()).await;
@@ -272,3 +274,6 @@ impl fmt::Debug for AsyncSession {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,9 @@ use http::{HeaderName, HeaderValue};
 
 use super::auth::{Auth, StaticToken, TokenProvider};
 use super::endpoint::Endpoint;
+use super::server::SessionReset;
 use crate::error::{Error, Result};
+use crate::pool::PoolConfig;
 
 const MEBIBYTE: usize = 1024 * 1024;
 
@@ -48,6 +50,9 @@ pub struct ConnectOptions {
     pub(crate) continues_after_errors: bool,
     pub(crate) session_idle_limit: Option<Duration>,
     pub(crate) plans_by_running: bool,
+    pub(crate) session_keep_alive: Option<Duration>,
+    /// For sessions without a pool.
+    pub(crate) reset: SessionReset,
 }
 
 /// A client's certificate and key, in PEM.
@@ -85,6 +90,8 @@ impl ConnectOptions {
             continues_after_errors: false,
             session_idle_limit: None,
             plans_by_running: false,
+            session_keep_alive: None,
+            reset: SessionReset::default(),
         }
     }
 
@@ -150,6 +157,16 @@ impl ConnectOptions {
         self
     }
 
+    /// Runs the health check (`SELECT 1`) at this interval in a session that holds something, an open transaction, temporary
+    /// tables or changed settings, and is idle. So a server does not end it, however long its owner does not use it. The price
+    /// is that a forgotten transaction stays open for as long as its session is held. Default: none. An interval of zero is
+    /// none.
+    #[must_use]
+    pub fn session_keep_alive(mut self, interval: Duration) -> Self {
+        self.session_keep_alive = Some(interval).filter(|interval| !interval.is_zero());
+        self
+    }
+
     /// Whether the server runs a statement to find its columns, as SwanLake does with a WITH that writes. Then preparing one
     /// is refused with [`Error::Config`]: the server would run it with NULLs as its parameters. Default: no.
     #[must_use]
@@ -159,10 +176,13 @@ impl ConnectOptions {
     }
 
     /// The options for SwanLake, for a session without a pool: a
-    /// [`session_idle_limit`](Self::session_idle_limit) of 14 minutes, and [`plans_by_running`](Self::plans_by_running). A pool
-    /// takes the same from [`PoolConfig::for_swanlake`](crate::PoolConfig::for_swanlake).
+    /// [`session_idle_limit`](Self::session_idle_limit) of 14 minutes, and [`plans_by_running`](Self::plans_by_running). When it
+    /// is closed, its temporary tables are dropped and its settings are restored: the server keeps it for up to 20 minutes, and
+    /// gives it to the next client with the same address and port. A pool takes its settings from
+    /// [`PoolConfig::for_swanlake`](crate::PoolConfig::for_swanlake).
     #[must_use]
-    pub fn for_swanlake(self) -> Self {
+    pub fn for_swanlake(mut self) -> Self {
+        self.reset = PoolConfig::for_swanlake().reset();
         self.session_idle_limit(SWANLAKE_IDLE_LIMIT).plans_by_running(true)
     }
 

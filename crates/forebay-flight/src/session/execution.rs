@@ -1,10 +1,11 @@
 //! How a session runs statements, and how a pool cleans it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_array::cast::AsArray;
 use arrow_schema::DataType;
-use forebay::BoxError;
+use forebay::{BoxError, rt};
 
 use super::{Alteration, AsyncSession};
 use crate::connection::{StatementPermit, query_command};
@@ -15,8 +16,8 @@ use crate::statement::limits::Limits;
 use crate::statement::update::{run_update, update_command};
 use crate::statement::{AsyncPreparedQuery, QueryOptions, QueryResult, UpdateResult};
 
-/// How long one statement of a reset may take.
-const RESET_TIMEOUT_MS: u64 = 5_000;
+/// How long one statement of a reset may take, and all of them at the end of a session.
+const RESET_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl AsyncSession {
     pub(crate) fn limits(&self, options: &QueryOptions) -> Limits {
@@ -209,7 +210,7 @@ impl AsyncSession {
 
     /// Runs the statements that restore the session. Those that return rows return further statements.
     async fn reset(&mut self, alteration: &Alteration) -> Result<()> {
-        let options = QueryOptions::new().with_timeout_ms(RESET_TIMEOUT_MS);
+        let options = QueryOptions::new().with_timeout(RESET_TIMEOUT);
         // However long it was idle: if the server has replaced the session, there is nothing to restore.
         self.connection.record_activity(self.connection.moment());
         for sql in alteration.reset_sql(&self.connection.server.reset) {
@@ -223,6 +224,18 @@ impl AsyncSession {
         }
         self.connection.set_alteration(Alteration::default());
         Ok(())
+    }
+
+    /// Restores a session that the server keeps after its end, as far as that is known. The next client with its address and
+    /// port may get it.
+    pub(super) async fn reset_before_close(&mut self) {
+        let (connection, alteration) = (&self.connection, self.connection.alteration());
+        let is_possible = connection.is_usable() && connection.is_idle() && !connection.transaction.is_open();
+        if !alteration.is_none() && is_possible && alteration.can_be_reset(&connection.server.reset) {
+            let runtime = Arc::clone(&connection.server.runtime);
+            // The session ends: an error of the server changes nothing.
+            let _ = rt::within(&*runtime, RESET_TIMEOUT, Box::pin(self.reset(&alteration))).await;
+        }
     }
 
     pub(crate) fn is_clean(&self) -> bool {

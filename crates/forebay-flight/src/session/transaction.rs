@@ -21,6 +21,7 @@ use crate::statement::undoable_action::UndoableAction;
 mod rollback;
 mod state;
 
+pub(super) use rollback::ROLLBACK_TIMEOUT;
 use state::Open;
 pub(crate) use state::TransactionState;
 
