@@ -192,7 +192,7 @@ impl Connection {
 
     /// Whether the session has something that a new one has not.
     fn holds_state(&self) -> bool {
-        self.transaction.is_open() || self.is_altered()
+        self.transaction.is_open() || self.alteration.lock().is_wanted()
     }
 
     pub(crate) fn alteration(&self) -> Alteration {

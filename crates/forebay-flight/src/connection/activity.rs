@@ -36,7 +36,11 @@ impl Activity {
     /// The server has answered a statement that was sent at this moment. Not when the answer came: a server may count from
     /// the beginning of a statement.
     pub(crate) fn record(&self, sent: Moment) {
-        *self.0.lock() = sent;
+        let mut last = self.0.lock();
+        // The result of an earlier statement may be read to its end only now.
+        if sent.monotonic >= last.monotonic {
+            *last = sent;
+        }
     }
 
     pub(crate) fn idle(&self, now: Moment) -> Duration {

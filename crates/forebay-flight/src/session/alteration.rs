@@ -52,6 +52,12 @@ impl Alteration {
         !self.objects && !self.schema && self.settings.is_empty() && !self.unknown
     }
 
+    /// Whether a new session would lack something that its owner wants. The current schema is none of that: the server changes
+    /// it as a side effect, and names that depend on it are not found in a new session.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.objects || !self.settings.is_empty() || self.unknown
+    }
+
     pub(crate) fn add(&mut self, other: Self) {
         self.objects |= other.objects;
         self.schema |= other.schema;
@@ -118,6 +124,7 @@ mod tests {
         let mut both = Alteration::schema();
         both.add(Alteration::objects());
         assert_eq!(both.reset_sql(&reset()), ["DROP everything"]);
+        assert!(both.is_wanted() && !Alteration::schema().is_wanted());
     }
 
     #[test]
