@@ -98,6 +98,8 @@ impl Config {
                 consumes_bindings: true,
                 rolls_back_on_error: true,
                 alters_session_on_insert: true,
+                prepares_by_running: true,
+                ignores_unknown_transactions: true,
             },
             ..Self::default()
         }
@@ -116,6 +118,11 @@ pub struct Quirks {
     /// An update with parameters leaves a temporary table, `flight_local_inserted`, in its session. SwanLake changes the current
     /// catalog, which SQLite does not have.
     pub alters_session_on_insert: bool,
+    /// `CreatePreparedStatement` runs a statement that begins with WITH, with NULLs as its parameters, also if it writes.
+    pub prepares_by_running: bool,
+    /// A statement that names an unknown transaction runs outside of one, and ending an unknown transaction succeeds. So a
+    /// client does not notice that its session was [replaced](crate::FlightLocal::replace_sessions).
+    pub ignores_unknown_transactions: bool,
 }
 
 /// How the server finds the session of a call.

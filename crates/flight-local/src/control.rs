@@ -21,11 +21,11 @@ pub(crate) enum Command {
     Internal(u32),
     Refuse(Duration),
     Reboot(Duration),
+    Replace,
     Counters,
 }
 
-const FORMS: &str =
-    "slow TIME, hang N, reset N, reset-after N, internal N, refuse TIME, reboot TIME, counters";
+const FORMS: &str = "slow TIME, hang N, reset N, reset-after N, internal N, refuse TIME, reboot TIME, replace-sessions, counters";
 
 impl FromStr for Command {
     type Err = String;
@@ -43,6 +43,7 @@ impl FromStr for Command {
             ["internal", text] => Ok(Self::Internal(number(text)?)),
             ["refuse", text] => Ok(Self::Refuse(time(text)?)),
             ["reboot", text] => Ok(Self::Reboot(time(text)?)),
+            ["replace-sessions"] => Ok(Self::Replace),
             ["counters"] => Ok(Self::Counters),
             _ => Err(format!("there is no such command; there are: {FORMS}")),
         }
@@ -79,6 +80,9 @@ pub(crate) fn execute(shared: &Shared, client: u64, body: &[u8]) -> Result<Strin
             let reboot = Reboot { down, keep_open: Some(client), done };
             shared.reboots.send(reboot).map_err(|_| Status::unavailable("the server has stopped"))?;
         }
+        Command::Replace => {
+            shared.sessions.end_all();
+        }
         Command::Counters => return Ok(json(&shared.counters().named())),
     }
     Ok(String::new())
@@ -101,6 +105,7 @@ mod tests {
         assert_eq!("slow 1h".parse(), Ok(Command::Slow(Duration::from_secs(3_600))));
         assert_eq!("slow 0".parse(), Ok(Command::Slow(Duration::ZERO)));
         assert_eq!("reset-after 3".parse(), Ok(Command::ResetAfter(3)));
+        assert_eq!("replace-sessions".parse(), Ok(Command::Replace));
         assert_eq!("refuse 3s".parse(), Ok(Command::Refuse(Duration::from_secs(3))));
         for (text, word) in [
             ("dance", "hang N"),

@@ -100,8 +100,8 @@ pub(crate) fn describe<T>(
 }
 
 /// Runs a statement to its end, as a server does that finds its columns that way.
-pub(crate) fn plan(connection: &Connection, bound: &BoundStatement) -> Result<(), Failure> {
-    let mut batch = Batch::new(connection, &bound.text);
+pub(crate) fn plan(connection: &Connection, text: &str) -> Result<(), Failure> {
+    let mut batch = Batch::new(connection, text);
     let mut statement = batch.next()?.ok_or_else(nothing)?;
     let mut rows = statement.raw_query();
     while rows.next()?.is_some() {}

@@ -129,6 +129,13 @@ impl FlightLocal {
         &self.shared.faults
     }
 
+    /// Ends every session, as some servers do with idle ones, and returns how many there were. The connections stay open: the
+    /// next call on one gets a new session, without a word.
+    #[must_use = "a test that replaces no session tests nothing"]
+    pub fn replace_sessions(&self) -> usize {
+        self.shared.sessions.end_all()
+    }
+
     /// Closes every connection and session, refuses connections for `down`, and listens again at the same
     /// address. Committed data stays.
     ///

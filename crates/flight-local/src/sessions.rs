@@ -147,11 +147,10 @@ impl Sessions {
         entry.map(|entry| entry.session.end()).is_some()
     }
 
-    pub(crate) fn end_all(&self) {
+    /// Ends all sessions, and returns how many there were.
+    pub(crate) fn end_all(&self) -> usize {
         let ids: Vec<String> = self.table.lock().by_id.keys().cloned().collect();
-        for id in ids {
-            self.end(&id);
-        }
+        ids.iter().filter(|id| self.end(id)).count()
     }
 
     /// Ends the sessions of a closed connection, at once or after their linger time.

@@ -2,34 +2,53 @@
 //!
 //! Each subcommand of the program measures one part of the project and returns a `Report`. The code is a
 //! library, so that `forebay-bench-allocations`, which counts allocations, shares it.
+//!
+//! Without the feature `all`, which is on by default, only `flight` and `flight-cancel` are built.
+#![cfg_attr(
+    not(feature = "all"),
+    allow(dead_code, reason = "some of what the benchmarks share is for the others")
+)]
 
+#[cfg(feature = "all")]
 mod allocations;
+#[cfg(feature = "all")]
 mod checkout;
 mod cli;
 mod clock;
+#[cfg(feature = "all")]
 mod coordination;
+#[cfg(feature = "all")]
 mod dsql;
+#[cfg(feature = "all")]
 mod dsql_local;
+#[cfg(feature = "all")]
 mod dynamo;
+#[cfg(feature = "all")]
 mod fleet_processes;
 mod flight;
 mod flight_cancel;
+#[cfg(feature = "all")]
 mod history;
+#[cfg(feature = "all")]
 mod instructions;
 mod machine;
+#[cfg(feature = "all")]
 mod peers;
 mod process;
 mod race;
 mod report;
 mod section;
+#[cfg(feature = "all")]
 mod sim;
+#[cfg(feature = "all")]
 mod twin_tables;
 
+#[cfg(feature = "all")]
 pub use allocations::count_allocations;
 pub use cli::run;
 
 /// The README, so that its examples are compiled and run. It is here because this crate depends on all of
 /// them.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "all"))]
 #[doc = include_str!("../../../README.md")]
 mod readme {}

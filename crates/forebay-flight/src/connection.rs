@@ -12,20 +12,24 @@ use bytes::Bytes;
 use forebay::rt;
 use forebay::{Chain, ConnectionMonitor};
 use futures_util::{Stream, TryStreamExt};
+use parking_lot::Mutex;
 use prost::Message;
 use tokio::sync::Notify;
 use tonic::{Code, Request, Status, Streaming};
 
 use crate::error::{Error, Phase, Result};
+use crate::session::Alteration;
 use crate::session::transaction::TransactionState;
 use crate::statement::limits::Limits;
 
 mod abortable_body;
+mod activity;
 mod auth;
 mod background;
 mod capability;
 mod endpoint;
 mod headers;
+mod keep_alive;
 mod liveness;
 mod message_size;
 mod options;
@@ -36,12 +40,15 @@ mod tls;
 mod transport;
 mod upload;
 
+use activity::Activity;
+pub(crate) use activity::Moment;
 pub use auth::{TokenFuture, TokenProvider};
 pub(crate) use capability::Capability;
 pub use endpoint::Endpoint;
 pub(crate) use liveness::Liveness;
 pub(crate) use message_size::TooLarge;
 pub use options::ConnectOptions;
+pub(crate) use options::SWANLAKE_IDLE_LIMIT;
 pub(crate) use permit::StatementPermit;
 pub(crate) use server::{Server, SessionReset, query_command};
 use transport::{Transport, Unsent};
@@ -60,6 +67,9 @@ pub(crate) struct Connection {
     /// A call was made for which a server creates a session.
     is_used: AtomicBool,
     pub(crate) transaction: TransactionState,
+    /// What the next borrower would see of this one.
+    alteration: Mutex<Alteration>,
+    activity: Activity,
     /// Statement permits in use.
     permits: AtomicUsize,
     /// Background tasks that have not ended: cancelling, rolling back, closing.
@@ -77,6 +87,8 @@ pub(crate) struct Connection {
     is_suspect: AtomicBool,
     /// Not to be used again, although the connection is open.
     is_unusable: AtomicBool,
+    /// Unusable because it was idle for too long. The server may still have its session.
+    is_expired: AtomicBool,
     /// How often the session was given back. A prepared statement of one borrower must not run for the next.
     checkout_generation: AtomicU64,
 }
@@ -99,12 +111,14 @@ impl Connection {
         let client = FlightServiceClient::new(transport)
             .max_decoding_message_size(options.max_decoding)
             .max_encoding_message_size(options.max_encoding);
-        Ok(Arc::new(Self {
+        let connection = Arc::new(Self {
             client,
             liveness,
             server: Arc::clone(server),
             is_used: AtomicBool::new(false),
             transaction: TransactionState::default(),
+            alteration: Mutex::default(),
+            activity: Activity::new(Moment::now(&*server.runtime)),
             permits: AtomicUsize::new(0),
             background_tasks: AtomicUsize::new(0),
             changed: Notify::new(),
@@ -112,8 +126,11 @@ impl Connection {
             is_stuck: AtomicBool::new(false),
             is_suspect: AtomicBool::new(false),
             is_unusable: AtomicBool::new(false),
+            is_expired: AtomicBool::new(false),
             checkout_generation: AtomicU64::new(0),
-        }))
+        });
+        connection.keep_session_alive();
+        Ok(connection)
     }
 
     pub(crate) fn liveness(&self) -> &Arc<Liveness> {
@@ -150,6 +167,13 @@ impl Connection {
         self.is_unusable.store(true, Ordering::Relaxed);
     }
 
+    /// Whether the server may have a session for it, as far as is known without a call.
+    pub(crate) fn may_have_session(&self) -> bool {
+        let is_open =
+            self.is_usable() || !self.liveness.is_closed() && self.is_expired.load(Ordering::Relaxed);
+        self.is_used() && is_open
+    }
+
     pub(crate) fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Relaxed)
     }
@@ -160,6 +184,66 @@ impl Connection {
 
     pub(crate) fn checkout_generation(&self) -> u64 {
         self.checkout_generation.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_altered(&self) -> bool {
+        !self.alteration.lock().is_none()
+    }
+
+    /// Whether the session has something that a new one has not.
+    fn holds_state(&self) -> bool {
+        self.transaction.is_open() || self.alteration.lock().is_wanted()
+    }
+
+    pub(crate) fn alteration(&self) -> Alteration {
+        self.alteration.lock().clone()
+    }
+
+    pub(crate) fn set_alteration(&self, alteration: Alteration) {
+        *self.alteration.lock() = alteration;
+    }
+
+    pub(crate) fn alter(&self, alteration: Alteration) {
+        self.alteration.lock().add(alteration);
+    }
+
+    /// The present moment, for [`record_activity`](Self::record_activity). None if nobody asks how long it was idle.
+    pub(crate) fn moment(&self) -> Option<Moment> {
+        self.server.options.session_idle_limit.map(|_| Moment::now(&*self.server.runtime))
+    }
+
+    /// The server has answered a statement that was sent at this moment.
+    pub(crate) fn record_activity(&self, sent: Option<Moment>) {
+        if let Some(sent) = sent {
+            self.activity.record(sent);
+        }
+    }
+
+    /// Fails if the session was idle for so long that the server may have replaced it, and it held something. Otherwise
+    /// nothing is lost but prepared statements, which end here.
+    fn check_idle(&self) -> Result<()> {
+        let Some((limit, now)) = self.server.options.session_idle_limit.zip(self.moment()) else {
+            return Ok(());
+        };
+        let idle = self.activity.idle(now);
+        if idle <= limit {
+            return Ok(());
+        }
+        if self.holds_state() {
+            self.is_expired.store(true, Ordering::Relaxed);
+            self.mark_unusable();
+            return Err(Error::session_lost(
+                format!(
+                    "it ran no statement for {} s, and the server may have replaced it after {} s (session_idle_limit)",
+                    idle.as_secs(),
+                    limit.as_secs()
+                ),
+                false,
+            ));
+        }
+        self.end_checkout();
+        self.activity.record(now);
+        Ok(())
     }
 
     /// The borrower has given the session back: what it prepared cannot be used any more.
@@ -232,12 +316,14 @@ impl Connection {
     /// Runs the health check in the session. Its rows do not matter.
     pub(crate) async fn ping(&self) -> Result<()> {
         self.mark_used();
+        let sent = self.moment();
         let classify = |status: Status| self.classify(&status);
         let info = self.info(self.server.healthcheck.clone(), None).await.map_err(classify)?;
         for ticket in info.endpoint.into_iter().filter_map(|endpoint| endpoint.ticket) {
             let data = self.get(ticket, None).await.map_err(classify)?;
             first_of(data).await.map_err(classify)?;
         }
+        self.record_activity(sent);
         Ok(())
     }
 

@@ -119,6 +119,7 @@ impl AsyncFlightSQLPool {
         options: ConnectOptions,
         config: PoolConfig,
     ) -> Result<Self> {
+        let options = config.apply_to(options);
         let settings = config.reservoir(&options)?;
         let endpoint = options.endpoint.clone();
         let open_timeout = options.open_timeout();

@@ -14,24 +14,17 @@ use crate::pool::PoolConfig;
 use crate::sql::StatementTraits;
 use crate::statement::{AsyncPreparedQuery, QueryOptions, QueryResult, QueryStream, UpdateResult};
 
+mod alteration;
 mod catalog;
 mod execution;
 mod options;
 pub(crate) mod transaction;
 
+pub(crate) use alteration::Alteration;
 pub use catalog::{TableFilter, TableName};
 pub use options::OptionValue;
 pub use transaction::AsyncTransaction;
-
-/// What a borrower has changed in a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Alteration {
-    None,
-    /// Objects, such as temporary tables, or the current schema. A reset removes them.
-    Objects,
-    /// Settings, or what is not known. A reset may not restore them.
-    Settings,
-}
+use transaction::ROLLBACK_TIMEOUT;
 
 /// How long a socket may take to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -46,8 +39,6 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// See [`Error`].
 pub struct AsyncSession {
     pub(crate) connection: Arc<Connection>,
-    /// What the next borrower would see.
-    pub(crate) alteration: Alteration,
     /// The server knows that the session has ended, or never created it.
     pub(crate) is_closed: bool,
     default_timeout: Option<Duration>,
@@ -91,14 +82,8 @@ impl AsyncSession {
     }
 
     pub(crate) async fn connect_on(runtime: Arc<dyn Runtime>, options: ConnectOptions) -> Result<Self> {
-        let defaults = PoolConfig::default();
-        let server = Server::new(
-            options,
-            runtime,
-            &defaults.healthcheck_sql,
-            defaults.quarantine(),
-            defaults.reset(),
-        )?;
+        let (defaults, reset) = (PoolConfig::default(), options.reset.clone());
+        let server = Server::new(options, runtime, &defaults.healthcheck_sql, defaults.quarantine(), reset)?;
         Self::open(&Arc::new(server), ConnectionMonitor::unattached(), None).await
     }
 
@@ -108,7 +93,7 @@ impl AsyncSession {
         default_timeout: Option<Duration>,
     ) -> Result<Self> {
         let connection = Connection::open(server, monitor).await?;
-        Ok(Self { connection, alteration: Alteration::None, is_closed: false, default_timeout })
+        Ok(Self { connection, is_closed: false, default_timeout })
     }
 
     /// Runs a query and reads its whole result.
@@ -223,8 +208,15 @@ impl AsyncSession {
     pub(crate) async fn close_confirmed(mut self) -> bool {
         let runtime = Arc::clone(&self.connection.server.runtime);
         let liveness = Arc::clone(self.connection.liveness());
+        if self.connection.transaction.is_abandoned() {
+            // It is being rolled back. The end of the session must not cross that.
+            rt::within(&*runtime, ROLLBACK_TIMEOUT, self.connection.background_done()).await;
+        }
         self.connection.roll_back_before_close().await;
         let is_confirmed = self.can_be_closed() && self.connection.close_session().await;
+        if !is_confirmed {
+            self.reset_before_close().await;
+        }
         self.is_closed = true;
         drop(self);
         rt::within(&*runtime, CLOSE_TIMEOUT, liveness.closed()).await;
@@ -234,7 +226,7 @@ impl AsyncSession {
     /// Whether the server may have a session for this connection, and supports closing it.
     fn can_be_closed(&self) -> bool {
         let connection = &self.connection;
-        connection.is_usable() && connection.is_used() && connection.server.close_session.may_work()
+        connection.may_have_session() && connection.server.close_session.may_work()
     }
 
     /// Whether its connection is open, as far as is known without a call.
@@ -258,7 +250,7 @@ impl AsyncSession {
 /// for long.
 impl Drop for AsyncSession {
     fn drop(&mut self) {
-        let holds_transaction = self.connection.transaction.is_open() && self.connection.is_usable();
+        let holds_transaction = self.connection.transaction.is_open() && self.connection.may_have_session();
         if !self.is_closed && (self.can_be_closed() || holds_transaction) {
             let connection = Arc::clone(&self.connection);
             self.connection.spawn_background(async move {
@@ -282,3 +274,6 @@ impl fmt::Debug for AsyncSession {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,10 +6,12 @@
 mod effects;
 mod lexer;
 mod read_only;
+mod settings;
 mod vocabulary;
 mod words;
 
 pub use lexer::{Dialect, Lexer, Token, TokenKind, Unfinished};
+pub(crate) use settings::changed_settings;
 use words::{Word, dialects, words};
 
 /// What is known about a text of one or more statements.
@@ -36,6 +38,12 @@ pub(crate) struct StatementTraits {
     pub(crate) is_ddl: bool,
     /// What it changes in the session is not only objects and the current schema: a setting, a lock, an attached database.
     pub(crate) alters_settings: bool,
+    /// It changes objects of the session, such as temporary tables, or the current schema.
+    pub(crate) alters_objects: bool,
+    /// It is a WITH that writes. Some servers run it to prepare it.
+    pub(crate) writes_after_with: bool,
+    /// It is one statement, and sets one setting by its name.
+    pub(crate) sets_one_setting: bool,
 }
 
 impl StatementTraits {
@@ -54,12 +62,16 @@ impl StatementTraits {
             returns_nothing: one.returns_nothing && other.returns_nothing,
             is_ddl: one.is_ddl || other.is_ddl,
             alters_settings: one.alters_settings || other.alters_settings,
+            alters_objects: one.alters_objects || other.alters_objects,
+            writes_after_with: one.writes_after_with || other.writes_after_with,
+            sets_one_setting: one.sets_one_setting && other.sets_one_setting,
         });
         let sum = sum.unwrap_or(Self::UNREADABLE);
         Self {
             is_read_only: sum.is_read_only && is_certain,
             ends: sum.ends && is_certain,
             returns_nothing: sum.returns_nothing && is_certain,
+            sets_one_setting: sum.sets_one_setting && is_certain,
             is_all_or_nothing: effects::is_all_or_nothing(sql),
             ..sum
         }
@@ -77,6 +89,9 @@ impl StatementTraits {
         returns_nothing: false,
         is_ddl: true,
         alters_settings: true,
+        alters_objects: true,
+        writes_after_with: false,
+        sets_one_setting: false,
     };
 
     fn read(sql: &str, dialect: Dialect) -> Option<Self> {
@@ -92,8 +107,13 @@ impl StatementTraits {
             }
             statements += 1;
             traits.is_read_only &= read_only::is_read_only(&plain);
-            traits.alters_session |= effects::alters_session(&plain);
-            traits.alters_settings |= effects::alters_settings(&plain);
+            let (alters_session, alters_settings) =
+                (effects::alters_session(&plain), effects::alters_settings(&plain));
+            traits.alters_session |= alters_session;
+            traits.alters_settings |= alters_settings;
+            traits.alters_objects |= alters_session && !alters_settings;
+            traits.writes_after_with |= effects::writes_after_with(&plain);
+            traits.sets_one_setting = alters_settings && settings::changed_setting(statement).is_some();
             traits.is_ddl |= effects::is_ddl(&plain);
             traits.returns_nothing &= effects::returns_nothing(&plain);
             let (begins, ends) = (effects::begins(&plain), effects::ends(&plain));
@@ -107,6 +127,7 @@ impl StatementTraits {
         traits.returns_nothing &= statements > 0;
         traits.ends &= statements == 1;
         traits.commits &= statements == 1;
+        traits.sets_one_setting &= statements == 1;
         Some(traits)
     }
 }

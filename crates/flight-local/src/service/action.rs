@@ -157,6 +157,9 @@ impl Service {
         let (dataset, parameters) = match Prebuilt::parse(&query) {
             Some(prebuilt) => (Some(prebuilt.schema().as_ref().clone()), Schema::empty()),
             None => {
+                if self.shared.config.quirks.prepares_by_running {
+                    self.plan_by_running(session, &query).await?;
+                }
                 let text = query.clone();
                 run_internal(&self.shared, session, move |connection| describe(connection, &text)).await?
             }

@@ -99,14 +99,8 @@ impl Service {
         match source {
             ResultSource::Statement(statement, _) => {
                 let text = statement.text.clone();
-                let begins_with_with =
-                    text.trim_start().get(..4).is_some_and(|word| word.eq_ignore_ascii_case("with"));
-                if self.shared.config.quirks.plans_by_running && begins_with_with {
-                    let statement = statement.clone();
-                    run_internal(&self.shared, session, move |connection| {
-                        execute::plan(connection, &statement)
-                    })
-                    .await?;
+                if self.shared.config.quirks.plans_by_running {
+                    self.plan_by_running(session, &text).await?;
                 }
                 let look = move |connection: &Connection| execute::describe(connection, &text, known_schema);
                 Ok(run_internal(&self.shared, session, look).await?.flatten())
@@ -114,6 +108,15 @@ impl Service {
             ResultSource::Prebuilt(prebuilt) => Ok(Some(prebuilt.schema().as_ref().clone())),
             ResultSource::Batches(schema, _) => Ok(Some(schema.as_ref().clone())),
         }
+    }
+
+    /// Runs a WITH to find its columns, also if it writes. Its parameters are NULL.
+    pub(super) async fn plan_by_running(&self, session: &Arc<Session>, text: &str) -> Result<(), Status> {
+        if !text.trim_start().get(..4).is_some_and(|word| word.eq_ignore_ascii_case("with")) {
+            return Ok(());
+        }
+        let text = text.to_owned();
+        run_internal(&self.shared, session, move |connection| execute::plan(connection, &text)).await
     }
 
     async fn several_endpoints(

@@ -23,8 +23,15 @@ impl Service {
     pub(super) fn check_transaction(&self, session: &Session, id: Option<&[u8]>) -> Result<(), Status> {
         match id {
             None | Some([]) => Ok(()),
+            Some(id) if self.ignores(session, id) => Ok(()),
             Some(id) => self.open_transaction(session, id).map(drop),
         }
+    }
+
+    /// Whether the transaction is of another session, and the server does not mind.
+    fn ignores(&self, session: &Session, id: &[u8]) -> bool {
+        self.shared.config.quirks.ignores_unknown_transactions
+            && self.own_handle(session, id, Kind::Transaction).is_err()
     }
 
     fn open_transaction(&self, session: &Session, id: &[u8]) -> Result<u64, Status> {
@@ -49,6 +56,9 @@ impl Service {
         session: &Arc<Session>,
         request: &ActionEndTransactionRequest,
     ) -> Result<(), Status> {
+        if self.ignores(session, &request.transaction_id) {
+            return Ok(());
+        }
         self.open_transaction(session, &request.transaction_id)?;
         let sql = match request.action() {
             EndTransaction::Commit => "COMMIT",

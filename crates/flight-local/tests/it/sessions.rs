@@ -97,3 +97,15 @@ async fn statements_of_one_session_run_one_after_another() {
     server.stop().await;
     assert!(long.await.is_err() && waiting.await.is_err());
 }
+
+#[tokio::test]
+async fn a_replaced_session_leaves_its_connection_open() {
+    let server = start(Config::default()).await;
+    let mut client = connect(&server).await;
+    update(&mut client, "CREATE TEMP TABLE mine (n INT)").await.unwrap();
+    assert_eq!(server.replace_sessions(), 1);
+    assert_eq!(code(query(&mut client, "SELECT * FROM mine").await), Code::InvalidArgument);
+    let counters = server.counters();
+    assert_eq!((counters.connections_open, counters.sessions_open, counters.sessions_ever), (1, 1, 2));
+    server.stop().await;
+}

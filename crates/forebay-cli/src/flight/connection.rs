@@ -64,7 +64,7 @@ impl Connection {
     }
 
     /// Ends the session. An open transaction is rolled back first: a server that does not support
-    /// `CloseSession` keeps the session, and the transaction in it.
+    /// `CloseSession` keeps the session, and the transaction in it. What else it holds is removed with its end.
     ///
     /// If a statement was interrupted, it waits a moment for its end. Returns whether the server may still run
     /// it.
@@ -143,6 +143,7 @@ const TERMS: &[(&str, &str)] = &[
     // What has no words of its own above.
     ("ConnectOptions::connect_timeout", "--connect-timeout"),
     ("ConnectOptions::header", "--header"),
+    ("session_idle_limit", "--session-idle-limit"),
     ("ConnectOptions::", ""),
 ];
 
@@ -180,6 +181,10 @@ mod tests {
             (
                 "message length too large; raise ConnectOptions::max_message_size, or ask for fewer rows at once",
                 "message length too large; ask for fewer rows at once",
+            ),
+            (
+                "the server may have replaced it after 840 s (session_idle_limit)",
+                "the server may have replaced it after 840 s (--session-idle-limit)",
             ),
             ("set ConnectOptions::something_new", "set something_new"),
         ] {

@@ -67,7 +67,13 @@ struct Server {
     /// How long connecting may take.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     connect_timeout: Duration,
+    /// Report a session that holds something and ran no statement for this time as lost; 14m for SwanLake.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    session_idle_limit: Option<Duration>,
 }
+
+/// How often the shell runs a statement in a session that holds something, while it waits for its user.
+const SESSION_KEEP_ALIVE: Duration = Duration::from_secs(5 * 60);
 
 impl Options {
     pub(crate) fn format(&self) -> Format {
@@ -90,6 +96,12 @@ impl Server {
     ) -> Result<ConnectOptions, UsageError> {
         let mut options =
             ConnectOptions::new(url).map_err(usage_error)?.connect_timeout(self.connect_timeout);
+        // A server that cannot close the session keeps it, so it is left clean. The limit is not for every server: on others a
+        // statement may take longer than that.
+        options = options
+            .for_swanlake()
+            .session_idle_limit(self.session_idle_limit.unwrap_or_default())
+            .session_keep_alive(SESSION_KEEP_ALIVE);
         options = match self.access.login(&variable)? {
             Login::None => options,
             Login::Password(name, password) => options.basic(name, password),

@@ -1,6 +1,7 @@
 //! Errors, and their messages.
 
 use std::fs;
+use std::io::Write;
 use std::net::TcpListener;
 
 use flight_local::{Auth, Config, Tls};
@@ -194,4 +195,29 @@ fn an_unreachable_server_is_an_error_with_a_hint() {
     assert_eq!(output.status.code(), Some(1), "{problem}");
     assert!(problem.contains("cannot connect") && problem.contains("check the URL"), "{problem}");
     assert!(fs::read_dir(server.path("")).unwrap().next().is_none(), "nothing is left behind");
+}
+
+#[test]
+fn a_session_that_the_server_has_replaced_is_lost_aloud() {
+    let server = Server::start("replaced", Config { log_statements: true, ..Config::like_swanlake() });
+    server.prints(&["-c", "CREATE TABLE t (n INTEGER)"]);
+    let mut child = server.spawn(&["--session-idle-limit", "1ms"]);
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"BEGIN;\n").unwrap();
+    until("it is in a transaction", || server.local.statements().iter().any(|sql| sql == "BEGIN"));
+    until("it has had its answer", || server.counters().statements_running == 0);
+    // Ten milliseconds between two looks.
+    let mut looks = 0;
+    until("it was idle", || {
+        looks += 1;
+        looks > 2
+    });
+    assert!(server.local.replace_sessions() > 0);
+    stdin.write_all(b"INSERT INTO t VALUES (1);\nCOMMIT;\n").unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    let problem = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{problem}");
+    assert!(problem.contains("the session is lost") && problem.contains("--session-idle-limit"), "{problem}");
+    assert!(server.prints(&["--json", "-c", "SELECT count(*) AS n FROM t"]).contains("{\"n\":0}"));
 }

@@ -9,9 +9,14 @@ use http::{HeaderName, HeaderValue};
 
 use super::auth::{Auth, StaticToken, TokenProvider};
 use super::endpoint::Endpoint;
+use super::server::SessionReset;
 use crate::error::{Error, Result};
+use crate::pool::PoolConfig;
 
 const MEBIBYTE: usize = 1024 * 1024;
+
+/// SwanLake forgets a session that was idle for 15 minutes. One minute is for what is on its way.
+pub(crate) const SWANLAKE_IDLE_LIMIT: Duration = Duration::from_secs(14 * 60);
 
 /// How to connect: endpoint, TLS, credentials, headers and sizes. An endpoint's text converts into it.
 ///
@@ -43,6 +48,11 @@ pub struct ConnectOptions {
     pub(crate) window: u32,
     pub(crate) credentials_to_other_hosts: bool,
     pub(crate) continues_after_errors: bool,
+    pub(crate) session_idle_limit: Option<Duration>,
+    pub(crate) plans_by_running: bool,
+    pub(crate) session_keep_alive: Option<Duration>,
+    /// For sessions without a pool.
+    pub(crate) reset: SessionReset,
 }
 
 /// A client's certificate and key, in PEM.
@@ -78,6 +88,10 @@ impl ConnectOptions {
             window: 4 * 1024 * 1024,
             credentials_to_other_hosts: false,
             continues_after_errors: false,
+            session_idle_limit: None,
+            plans_by_running: false,
+            session_keep_alive: None,
+            reset: SessionReset::default(),
         }
     }
 
@@ -130,6 +144,46 @@ impl ConnectOptions {
     pub fn continue_after_errors(mut self, continues: bool) -> Self {
         self.continues_after_errors = continues;
         self
+    }
+
+    /// How long a session may run no statement before the server may replace it by a new one without a word, as SwanLake does
+    /// after 15 minutes. A session with an open transaction, temporary tables or changed settings that was idle for longer
+    /// fails with [`SessionLost`](Error::SessionLost); nothing is sent, and the transaction is rolled back. A session that
+    /// holds nothing goes on, except that its prepared statements fail so. The time counts from when the last statement that
+    /// was answered was sent, since a server may count so, too. Default: no limit. A limit of zero is none.
+    #[must_use]
+    pub fn session_idle_limit(mut self, limit: Duration) -> Self {
+        self.session_idle_limit = Some(limit).filter(|limit| !limit.is_zero());
+        self
+    }
+
+    /// Runs the health check (`SELECT 1`) at this interval in a session that holds something, an open transaction, temporary
+    /// tables or changed settings, and is idle. So a server does not end it, however long its owner does not use it. The price
+    /// is that a forgotten transaction stays open for as long as its session is held. Default: none. An interval of zero is
+    /// none.
+    #[must_use]
+    pub fn session_keep_alive(mut self, interval: Duration) -> Self {
+        self.session_keep_alive = Some(interval).filter(|interval| !interval.is_zero());
+        self
+    }
+
+    /// Whether the server runs a statement to find its columns, as SwanLake does with a WITH that writes. Then preparing one
+    /// is refused with [`Error::Config`]: the server would run it with NULLs as its parameters. Default: no.
+    #[must_use]
+    pub fn plans_by_running(mut self, runs: bool) -> Self {
+        self.plans_by_running = runs;
+        self
+    }
+
+    /// The options for SwanLake, for a session without a pool: a
+    /// [`session_idle_limit`](Self::session_idle_limit) of 14 minutes, and [`plans_by_running`](Self::plans_by_running). When it
+    /// is closed, its temporary tables are dropped and its settings are restored: the server keeps it for up to 20 minutes, and
+    /// gives it to the next client with the same address and port. A pool takes its settings from
+    /// [`PoolConfig::for_swanlake`](crate::PoolConfig::for_swanlake).
+    #[must_use]
+    pub fn for_swanlake(mut self) -> Self {
+        self.reset = PoolConfig::for_swanlake().reset();
+        self.session_idle_limit(SWANLAKE_IDLE_LIMIT).plans_by_running(true)
     }
 
     /// Sends this header with every call.

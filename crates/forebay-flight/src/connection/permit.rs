@@ -53,14 +53,14 @@ impl Drop for StatementPermit {
 }
 
 impl Connection {
-    /// Waits until no background task is left. Fails if the session was given back since `checkout_generation`, or if a
-    /// statement of its transaction has failed.
+    /// Waits until no background task is left. Fails if the session was given back since `checkout_generation`, if it was
+    /// idle for too long, or if a statement of its transaction has failed.
     ///
     /// # Cancel safety
     /// Dropping it changes nothing.
     pub(crate) async fn permit(
         self: &Arc<Self>,
-        checkout_generation: u64,
+        checkout_generation: Option<u64>,
         limits: &Limits,
     ) -> Result<StatementPermit> {
         let permit = self.permit_to_end(checkout_generation, limits).await?;
@@ -74,7 +74,7 @@ impl Connection {
     /// Dropping it changes nothing.
     pub(crate) async fn permit_to_end(
         self: &Arc<Self>,
-        checkout_generation: u64,
+        checkout_generation: Option<u64>,
         limits: &Limits,
     ) -> Result<StatementPermit> {
         loop {
@@ -84,10 +84,16 @@ impl Connection {
             if !self.is_usable() {
                 return Err(lost("its connection is closed, or given up"));
             }
-            if self.checkout_generation() != checkout_generation {
-                return Err(lost("the caller that prepared the statement has given the session back"));
+            let is_ready = self.is_ready();
+            if is_ready {
+                self.check_idle()?;
             }
-            if self.is_ready() {
+            if checkout_generation.is_some_and(|prepared_in| prepared_in != self.checkout_generation()) {
+                return Err(lost(
+                    "since the statement was prepared, its caller has given the session back, or did not use it for too long",
+                ));
+            }
+            if is_ready {
                 return Ok(permit);
             }
             drop(permit);

@@ -39,8 +39,12 @@ pub(crate) struct Server {
 /// How a pool restores a session that a borrower has altered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SessionReset {
-    /// Statements, or queries that return statements. Without any, an altered session is closed.
+    /// Statements, or queries that return statements. Without any, a session with objects of its own is closed.
     pub(crate) sql: Vec<String>,
+    /// The statement that restores the current schema, if nothing else has changed. Without it, the statements above do.
+    pub(crate) schema: Option<String>,
+    /// The statement that restores the setting `{name}`. Without it, a session with changed settings is closed.
+    pub(crate) setting: Option<String>,
     /// Whether DDL and updates with parameters alter the session.
     pub(crate) after_ddl: bool,
 }

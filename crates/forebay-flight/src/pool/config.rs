@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::connection::{ConnectOptions, SessionReset};
+use crate::connection::{ConnectOptions, SWANLAKE_IDLE_LIMIT, SessionReset};
 use crate::error::{Error, Result};
 
 /// The settings of a pool: how many connections it has, and how long it waits.
@@ -42,12 +42,25 @@ pub struct PoolConfig {
     /// budget until then. Default 0.
     pub session_linger_ms: u64,
     /// Statements that restore a session which a borrower has altered: its temporary tables, its current schema. A query
-    /// among them returns further statements, one in each row. Without any, such a session is closed. A session whose
-    /// settings were changed is always closed. Default: none.
+    /// among them returns further statements, one in each row. Without any, such a session is closed. Default: none.
     pub reset_sql: Vec<String>,
+    /// The statement that restores the current schema after an update with parameters, if `ddl_alters_session` is set. Without
+    /// it, `reset_sql` runs. Default: none.
+    pub reset_schema_sql: Option<String>,
+    /// The statement that restores a setting, with `{name}` for its name: `RESET {name}`. It runs for each setting that a
+    /// borrower has changed by `SET name = ...` or `PRAGMA name = ...`. The name may have `SESSION`, `GLOBAL` or `VARIABLE` in
+    /// front. Without it, and after anything else that changes a session, such as `ATTACH`, the session is closed. Default:
+    /// none.
+    pub reset_setting_sql: Option<String>,
     /// Whether DDL, and updates with parameters, change what later statements of the session see. So it is on servers whose
     /// sessions have a catalog of their own, such as SwanLake. Default: no.
     pub ddl_alters_session: bool,
+    /// How long a session may run no statement before the server may replace it, in milliseconds. See
+    /// [`ConnectOptions::session_idle_limit`], which is used if this is not set. Default: no limit.
+    pub session_idle_limit_ms: Option<u64>,
+    /// Whether the server runs a statement to find its columns. See [`ConnectOptions::plans_by_running`], which is used if this
+    /// is not set. Default: no.
+    pub plans_by_running: bool,
 }
 
 impl Default for PoolConfig {
@@ -65,7 +78,11 @@ impl Default for PoolConfig {
             quarantine_ms: 30_000,
             session_linger_ms: 0,
             reset_sql: Vec::new(),
+            reset_schema_sql: None,
+            reset_setting_sql: None,
             ddl_alters_session: false,
+            session_idle_limit_ms: None,
+            plans_by_running: false,
         }
     }
 }
@@ -74,32 +91,57 @@ impl Default for PoolConfig {
 const MAX_BACKOFF: Duration = Duration::from_millis(250);
 /// Attempts to connect per second, after the first burst.
 const CONNECT_RATE: f64 = 100.0;
-/// How long the last steps of closing a connection may take.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the first and the last steps of closing a connection may take: cancelling its statement, closing its session.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Removes what a session has created in DuckDB, and returns to its catalog.
-const RESET_DUCKDB: [&str; 3] = [
-    "SELECT 'DROP VIEW IF EXISTS temp.\"' || replace(view_name, '\"', '\"\"') || '\"' FROM duckdb_views() WHERE temporary AND NOT internal",
-    "SELECT 'DROP TABLE IF EXISTS temp.\"' || replace(table_name, '\"', '\"\"') || '\"' FROM duckdb_tables() WHERE temporary",
-    "ATTACH ':memory:' AS forebay_reset; USE forebay_reset; DETACH memory; ATTACH ':memory:' AS memory; USE memory; DETACH forebay_reset; RESET search_path",
+/// Removes the tables and views that a session has created in DuckDB, and all else that is in its own catalog, and returns to
+/// that. A session with other temporary objects, attached databases or secrets is closed.
+const RESET_DUCKDB: [&str; 2] = [
+    "SELECT 'DROP VIEW IF EXISTS temp.\"' || replace(view_name, '\"', '\"\"') || '\"' FROM duckdb_views() \
+     WHERE temporary AND NOT internal UNION ALL \
+     SELECT 'DROP TABLE IF EXISTS temp.\"' || replace(table_name, '\"', '\"\"') || '\"' FROM duckdb_tables() WHERE temporary",
+    "ATTACH ':memory:' AS forebay_reset; USE forebay_reset; DETACH memory; ATTACH ':memory:' AS memory; USE memory; \
+     DETACH forebay_reset; RESET search_path",
 ];
 
 impl PoolConfig {
     /// The settings for SwanLake, a Flight SQL server on DuckDB. It cannot stop a statement or close a session, and keeps a
     /// session for up to 20 minutes after its connection is gone. Each session has a catalog of its own beside `swanlake`, so
-    /// it is restored after DDL.
+    /// it is restored after DDL. An idle session is replaced by the server after 15 minutes.
     #[must_use]
     pub fn for_swanlake() -> Self {
         Self {
             session_linger_ms: 1_200_000,
             reset_sql: RESET_DUCKDB.map(str::to_owned).to_vec(),
+            reset_schema_sql: Some("RESET search_path".to_owned()),
+            reset_setting_sql: Some("RESET {name}".to_owned()),
             ddl_alters_session: true,
+            session_idle_limit_ms: Some(1_000 * SWANLAKE_IDLE_LIMIT.as_secs()),
+            plans_by_running: true,
+            // Closing an idle session frees nothing, and would count until the server forgets it. The server forgets one that
+            // stays open just as soon.
+            idle_ttl_ms: 0,
             ..Self::default()
         }
     }
 
     pub(crate) fn reset(&self) -> SessionReset {
-        SessionReset { sql: self.reset_sql.clone(), after_ddl: self.ddl_alters_session }
+        SessionReset {
+            sql: self.reset_sql.clone(),
+            schema: self.reset_schema_sql.clone(),
+            setting: self.reset_setting_sql.clone(),
+            after_ddl: self.ddl_alters_session,
+        }
+    }
+
+    /// The options of its connections.
+    pub(crate) fn apply_to(&self, options: ConnectOptions) -> ConnectOptions {
+        let plans_by_running = options.plans_by_running || self.plans_by_running;
+        let options = options.plans_by_running(plans_by_running);
+        match self.session_idle_limit_ms {
+            Some(limit) => options.session_idle_limit(Duration::from_millis(limit)),
+            None => options,
+        }
     }
 
     pub(crate) fn default_timeout(&self) -> Option<Duration> {
@@ -133,6 +175,13 @@ impl PoolConfig {
                 "session_budget is {}, but must be at least max_size, which is {}",
                 self.session_budget(),
                 self.max_size
+            )));
+        }
+        if let Some(sql) = &self.reset_setting_sql
+            && !sql.contains("{name}")
+        {
+            return Err(Error::config(format!(
+                "reset_setting_sql is {sql:?}, but must have {{name}} in place of the setting's name"
             )));
         }
         let burst = u32::try_from(self.max_size.saturating_mul(2)).unwrap_or(u32::MAX).max(1);
@@ -195,5 +244,8 @@ mod tests {
         assert!(error.contains("min_idle is 3"), "{error}");
         let error = refused(PoolConfig { max_size: 2, session_budget: Some(1), ..PoolConfig::default() });
         assert!(error.contains("session_budget is 1"), "{error}");
+        let error =
+            refused(PoolConfig { reset_setting_sql: Some("RESET ALL".to_owned()), ..PoolConfig::default() });
+        assert!(error.contains("must have {name}"), "{error}");
     }
 }

@@ -22,7 +22,7 @@ const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
 const UNKNOWN_LINGER: Duration = Duration::from_secs(20 * 60);
 
 /// Opens the sessions of one pool.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Connector {
     pub(crate) server: Arc<Server>,
     pub(crate) budget: Arc<SessionBudget>,
@@ -58,20 +58,32 @@ impl Connector {
             None => format!("no answer within {limit:?}"),
         };
         // The server may have created a session nevertheless. It counts until it is forgotten.
-        let (reservation, closed) = (SessionBudget::reserve(&self.budget), self.close_and_linger(session));
-        self.server.runtime.spawn(Box::pin(async move {
-            closed.await;
-            drop(reservation);
-        }));
+        self.close_and_reserve(session);
         Err(Error::transport(format!("no session at {}: {reason}", self.server.options.endpoint), false))
     }
 
-    /// Waits for a session that still runs a cancelled statement. If it answers again, it is kept for the
+    /// Waits for a session that still runs a cancelled statement. If it answers again in time, it is kept for the
     /// pool's next open.
     async fn quarantine(&self, mut session: AsyncSession) -> Option<AsyncSession> {
+        // Until then it is not known whether the server can close sessions.
+        let cancelled = unless_closing(self.closing.clone(), session.connection.background_done()).await;
+        let limit = self.server.quarantine + self.linger;
+        if cancelled.is_none() || self.recovers(&mut session, limit).await {
+            return self.keep_unless_closing(session);
+        }
+        let can_recover = session.connection.is_usable() && !self.server.close_session.may_work();
+        if self.linger.is_zero() && can_recover && !*self.closing.borrow() {
+            self.watch(session);
+            return None;
+        }
+        Some(session)
+    }
+
+    /// Waits until a session answers and is clean. Returns whether it is.
+    async fn recovers(&self, session: &mut AsyncSession, limit: Duration) -> bool {
         let recovery = async {
             let connection = Arc::clone(&session.connection);
-            let mut answers = connection.background_done().await || connection.recover().await;
+            let mut answers = connection.recover().await;
             // A server that cannot close sessions keeps this one anyway, so it is worth waiting for its statement.
             while !answers && connection.is_usable() && !self.server.close_session.may_work() {
                 let runtime = &self.server.runtime;
@@ -80,52 +92,76 @@ impl Connector {
             }
             answers && session.clean().await.is_ok()
         };
-        let recovered = unless_closing(self.closing.clone(), recovery).await == Some(true);
-        if recovered && session.connection.is_usable() && !*self.closing.borrow() {
-            tracing::debug!(endpoint = %self.server.options.endpoint, "session answers again");
-            self.keep(session);
-            return None;
-        }
-        Some(session)
+        let recovery = rt::within(&*self.server.runtime, limit, recovery);
+        unless_closing(self.closing.clone(), recovery).await.flatten() == Some(true)
+    }
+
+    /// Waits on for a session whose quarantine is over. How long the server keeps it is not known, so it does not count
+    /// towards the limit any more: that would lock callers out. It is only reported.
+    fn watch(&self, mut session: AsyncSession) {
+        let connector = self.clone();
+        self.budget.begin_linger();
+        self.server.runtime.spawn(Box::pin(async move {
+            let rest = match connector.recovers(&mut session, UNKNOWN_LINGER).await {
+                true => connector.keep_unless_closing(session),
+                false => Some(session),
+            };
+            connector.budget.end_linger();
+            if let Some(session) = rest {
+                connector.close_and_linger(session).await;
+            }
+        }));
     }
 
     /// Ends a session. Returns when the server has probably forgotten it.
-    fn close_and_linger(&self, session: AsyncSession) -> impl Future<Output = ()> + Send + use<> {
-        let (closing, linger) = (self.closing.clone(), self.linger);
-        let (runtime, budget) = (Arc::clone(&self.server.runtime), Arc::clone(&self.budget));
-        async move {
-            // A lost connection is not counted: if the server was killed, nothing is left, and a long wait would lock callers
-            // out. If only the network failed, a server that keeps sessions has one more than the pool says.
-            let may_linger = session.connection.is_used() && session.connection.is_usable();
-            if session.close_confirmed().await || !may_linger {
-                return;
-            }
-            if !linger.is_zero() {
-                unless_closing(closing, runtime.sleep_until(runtime.now() + linger)).await;
-                return;
-            }
-            // How long the server keeps it is not known. It is only counted.
-            budget.begin_linger();
-            let forgotten = runtime.sleep_until(runtime.now() + UNKNOWN_LINGER);
-            runtime.spawn(Box::pin(async move {
-                unless_closing(closing, forgotten).await;
-                budget.end_linger();
-            }));
+    async fn close_and_linger(&self, session: AsyncSession) {
+        // A lost connection is not counted: if the server was killed, nothing is left, and a long wait would lock callers
+        // out. If only the network failed, a server that keeps sessions has one more than the pool says.
+        let may_linger = session.connection.may_have_session();
+        if session.close_confirmed().await || !may_linger {
+            return;
         }
+        let (closing, runtime) = (self.closing.clone(), &self.server.runtime);
+        if !self.linger.is_zero() {
+            unless_closing(closing, runtime.sleep_until(runtime.now() + self.linger)).await;
+            return;
+        }
+        // How long the server keeps it is not known. It is only counted.
+        let budget = Arc::clone(&self.budget);
+        budget.begin_linger();
+        let forgotten = runtime.sleep_until(runtime.now() + UNKNOWN_LINGER);
+        runtime.spawn(Box::pin(async move {
+            unless_closing(closing, forgotten).await;
+            budget.end_linger();
+        }));
     }
 
-    /// Keeps a recovered session for the next open, for as long as an idle one.
-    fn keep(&self, session: AsyncSession) {
-        let (budget, runtime) = (Arc::clone(&self.budget), &self.server.runtime);
-        let id = budget.keep_recovered(session);
+    /// Ends a session in the background, and counts it until the server has probably forgotten it.
+    fn close_and_reserve(&self, session: AsyncSession) {
+        let (connector, reservation) = (self.clone(), SessionBudget::reserve(&self.budget));
+        self.server.runtime.spawn(Box::pin(async move {
+            connector.close_and_linger(session).await;
+            drop(reservation);
+        }));
+    }
+
+    /// Keeps a recovered session for the next open, for as long as an idle one. Returns it if that is not possible.
+    fn keep_unless_closing(&self, session: AsyncSession) -> Option<AsyncSession> {
+        if !session.connection.is_usable() || *self.closing.borrow() {
+            return Some(session);
+        }
+        tracing::debug!(endpoint = %self.server.options.endpoint, "session answers again");
+        let (connector, runtime) = (self.clone(), &self.server.runtime);
+        let id = self.budget.keep_recovered(session);
         let expiry = self.idle_timeout.map_or(Instant::NEVER, |timeout| runtime.now() + timeout);
         let expired = unless_closing(self.closing.clone(), runtime.sleep_until(expiry));
         runtime.spawn(Box::pin(async move {
             expired.await;
-            if let Some(session) = budget.expire(id) {
-                session.close_confirmed().await;
+            if let Some(session) = connector.budget.expire(id) {
+                connector.close_and_reserve(session);
             }
         }));
+        None
     }
 }
 

@@ -1,10 +1,11 @@
 //! How a session runs statements, and how a pool cleans it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_array::cast::AsArray;
 use arrow_schema::DataType;
-use forebay::BoxError;
+use forebay::{BoxError, rt};
 
 use super::{Alteration, AsyncSession};
 use crate::connection::{StatementPermit, query_command};
@@ -15,8 +16,8 @@ use crate::statement::limits::Limits;
 use crate::statement::update::{run_update, update_command};
 use crate::statement::{AsyncPreparedQuery, QueryOptions, QueryResult, UpdateResult};
 
-/// How long one statement of a reset may take.
-const RESET_TIMEOUT_MS: u64 = 5_000;
+/// How long one statement of a reset may take, and all of them at the end of a session.
+const RESET_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl AsyncSession {
     pub(crate) fn limits(&self, options: &QueryOptions) -> Limits {
@@ -26,28 +27,37 @@ impl AsyncSession {
 
     /// Waits for what still goes on from earlier calls.
     pub(crate) async fn permit(&mut self, limits: &Limits) -> Result<StatementPermit> {
-        self.connection.permit(self.connection.checkout_generation(), limits).await
+        self.connection.permit(None, limits).await
     }
 
     /// To be called before a statement is sent: if its caller gives up, it may have had all its effects.
-    /// Returns how the session was altered before.
-    fn statement_sent(&mut self, traits: StatementTraits) -> Alteration {
+    /// Returns how the session was altered before, if the statement may alter it.
+    fn statement_sent(&mut self, sql: &str, traits: StatementTraits) -> Option<Alteration> {
         self.connection.transaction.statement_sent(traits);
-        let before = self.alteration;
-        let ddl_alters = self.connection.server.reset.after_ddl && traits.is_ddl;
-        let alteration = match traits.alters_session || ddl_alters {
-            false => Alteration::None,
-            true if traits.alters_settings => Alteration::Settings,
-            true => Alteration::Objects,
-        };
-        self.alteration = before.max(alteration);
-        before
+        let reset = &self.connection.server.reset;
+        if !(traits.alters_session || reset.after_ddl && traits.is_ddl) {
+            return None;
+        }
+        let before = self.connection.alteration();
+        self.connection.alter(Alteration::of(sql, traits, reset));
+        Some(before)
     }
 
     /// A refused statement has not altered the session: a typo is no reason to close it.
-    fn statement_failed(&mut self, traits: StatementTraits, before: Alteration, error: Error) -> Error {
-        if traits.is_all_or_nothing && error.is_refusal() {
-            self.alteration = before;
+    fn statement_failed(
+        &mut self,
+        traits: StatementTraits,
+        before: Option<Alteration>,
+        error: Error,
+    ) -> Error {
+        // Where settings are restored by their names, a server sets one setting or refuses to.
+        let is_atomic = traits.is_all_or_nothing
+            || traits.sets_one_setting && self.connection.server.reset.setting.is_some();
+        if let Some(before) = before
+            && is_atomic
+            && error.is_refusal()
+        {
+            self.connection.set_alteration(before);
         }
         error
     }
@@ -77,7 +87,7 @@ impl AsyncSession {
             .await;
         }
         let permit = self.permit(&limits).await?;
-        let before = self.statement_sent(traits);
+        let before = self.statement_sent(sql, traits);
         let command = query_command(sql, self.connection.transaction.id());
         let fetch = Fetch::start(permit, command, limits, options.progress.as_ref()).await;
         fetch.map_err(|error| self.statement_failed(traits, before, error))
@@ -130,9 +140,8 @@ impl AsyncSession {
         if traits.commits && self.connection.transaction.check().is_err() {
             return Box::pin(self.commit()).await.map(|()| UpdateResult::new(0));
         }
-        let generation = self.connection.checkout_generation();
         let permit = match traits.ends {
-            true => self.connection.permit_to_end(generation, limits).await?,
+            true => self.connection.permit_to_end(None, limits).await?,
             false => self.permit(limits).await?,
         };
         let updated = self.run_update_with(permit, sql, traits, limits).await;
@@ -150,7 +159,7 @@ impl AsyncSession {
         traits: StatementTraits,
         limits: &Limits,
     ) -> Result<UpdateResult> {
-        let before = self.statement_sent(traits);
+        let before = self.statement_sent(sql, traits);
         let command = update_command(sql, self.connection.transaction.id());
         let updated = run_update(permit, command, &QueryOptions::new(), limits).await;
         let updated = updated.map_err(|error| self.statement_failed(traits, before, error))?;
@@ -159,13 +168,19 @@ impl AsyncSession {
     }
 
     pub(super) async fn prepare_within(&mut self, sql: &str, limits: &Limits) -> Result<AsyncPreparedQuery> {
-        let permit = self.permit(limits).await?;
         let traits = StatementTraits::of(sql);
+        if traits.writes_after_with && self.connection.server.options.plans_by_running {
+            return Err(Error::config(
+                "the server would run this WITH statement, which writes, to prepare it: write the values into its text \
+                 instead of parameters, and run it with update",
+            ));
+        }
+        let permit = self.permit(limits).await?;
         // A transaction begins only when the prepared statement runs.
-        let before = self.statement_sent(StatementTraits { begins: false, ..traits });
+        let before = self.statement_sent(sql, StatementTraits { begins: false, ..traits });
         if self.connection.server.reset.after_ddl && !traits.is_read_only {
             // The server may change the current schema to find the table.
-            self.alteration = self.alteration.max(Alteration::Objects);
+            self.connection.alter(Alteration::schema());
         }
         let prepared = AsyncPreparedQuery::prepare(permit, sql, traits, limits, self.default_timeout);
         prepared.await.map_err(|error| {
@@ -179,25 +194,26 @@ impl AsyncSession {
         if !self.connection.all_done().await {
             return Err("the server did not stop a cancelled statement".into());
         }
-        let can_be_reset =
-            self.alteration < Alteration::Settings && !self.connection.server.reset.sql.is_empty();
-        if self.alteration > Alteration::None && !can_be_reset {
+        let alteration = self.connection.alteration();
+        if !alteration.is_none() && !alteration.can_be_reset(&self.connection.server.reset) {
             return Err("the next borrower would see its settings or temporary tables".into());
         }
         self.connection.transaction.abandon();
         if !Box::pin(self.connection.roll_back_abandoned()).await || self.connection.is_suspect() {
             return Err("the server did not roll back its transaction".into());
         }
-        if self.alteration > Alteration::None {
-            Box::pin(self.reset()).await?;
+        if !alteration.is_none() {
+            Box::pin(self.reset(&alteration)).await?;
         }
         Ok(())
     }
 
     /// Runs the statements that restore the session. Those that return rows return further statements.
-    async fn reset(&mut self) -> Result<()> {
-        let options = QueryOptions::new().with_timeout_ms(RESET_TIMEOUT_MS);
-        for sql in self.connection.server.reset.sql.clone() {
+    async fn reset(&mut self, alteration: &Alteration) -> Result<()> {
+        let options = QueryOptions::new().with_timeout(RESET_TIMEOUT);
+        // However long it was idle: if the server has replaced the session, there is nothing to restore.
+        self.connection.record_activity(self.connection.moment());
+        for sql in alteration.reset_sql(&self.connection.server.reset) {
             let limits = self.limits(&options);
             let fetch = self.fetch(&sql, StatementTraits::of(&sql), limits, &options).await?;
             let result = fetch.collect().await.map_err(|(error, _)| error)?;
@@ -206,14 +222,26 @@ impl AsyncSession {
                 self.run_update(&statement, &limits, &options).await?;
             }
         }
-        self.alteration = Alteration::None;
+        self.connection.set_alteration(Alteration::default());
         Ok(())
+    }
+
+    /// Restores a session that the server keeps after its end, as far as that is known. The next client with its address and
+    /// port may get it.
+    pub(super) async fn reset_before_close(&mut self) {
+        let (connection, alteration) = (&self.connection, self.connection.alteration());
+        let is_possible = connection.is_usable() && connection.is_idle() && !connection.transaction.is_open();
+        if !alteration.is_none() && is_possible && alteration.can_be_reset(&connection.server.reset) {
+            let runtime = Arc::clone(&connection.server.runtime);
+            // The session ends: an error of the server changes nothing.
+            let _ = rt::within(&*runtime, RESET_TIMEOUT, Box::pin(self.reset(&alteration))).await;
+        }
     }
 
     pub(crate) fn is_clean(&self) -> bool {
         self.connection.is_idle()
             && !self.connection.is_suspect()
-            && self.alteration == Alteration::None
+            && !self.connection.is_altered()
             && !self.connection.transaction.is_open()
     }
 }

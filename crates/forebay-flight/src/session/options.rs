@@ -93,7 +93,7 @@ impl AsyncSession {
     ) -> Result<()> {
         let session_options = options.into_iter().map(|(name, value)| (name, value.into())).collect();
         // Before it is sent: if this future is dropped, they may be set.
-        self.alteration = Alteration::Settings;
+        self.connection.alter(Alteration::unknown());
         let request = SetSessionOptionsRequest { session_options }.encode_to_vec();
         let body = self.first_result("SetSessionOptions", request).await?;
         let result = SetSessionOptionsResult::decode(body).map_err(Error::protocol)?;
@@ -135,7 +135,7 @@ impl AsyncSession {
         let limits = self.limits(&options);
         let permit = self.permit(&limits).await?;
         limits.check(Phase::Execute)?;
-        self.alteration = Alteration::Settings;
+        self.connection.alter(Alteration::unknown());
         let running = RunningStatement::begin(permit);
         let results = limits.run(Phase::Execute, async {
             let results = self.connection.action_results(kind, body, limits.remaining()).await;

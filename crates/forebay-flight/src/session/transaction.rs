@@ -21,6 +21,7 @@ use crate::statement::undoable_action::UndoableAction;
 mod rollback;
 mod state;
 
+pub(super) use rollback::ROLLBACK_TIMEOUT;
 use state::Open;
 pub(crate) use state::TransactionState;
 
@@ -66,12 +67,14 @@ impl AsyncSession {
         // Without a deadline, which could cut off the answer. Its id is needed to roll back a transaction
         // that was begun too late.
         let mut action = UndoableAction::new(permit, rollback::undo_begin);
+        let sent = connection.moment();
         match action.run("BeginTransaction", request, None, limits).await? {
             Ok(body) => {
                 let Some(id) = decode_id(body) else {
                     rollback::close_in_background(connection);
                     return Err(Error::protocol("a transaction without an id"));
                 };
+                connection.record_activity(sent);
                 connection.transaction.set(Open::ByAction(id));
                 capability.record_success();
                 Ok(true)
@@ -132,7 +135,7 @@ impl AsyncSession {
         let limits = self.limits(&QueryOptions::new());
         // Before the wait for a permit: a caller that gives up there has given up the transaction, too.
         let guard = AbandonOnDrop::new(&self.connection);
-        let permit = self.connection.permit_to_end(self.connection.checkout_generation(), &limits).await?;
+        let permit = self.connection.permit_to_end(None, &limits).await?;
         let open = self.connection.transaction.open();
         // What is left of a transaction that has failed must not be committed.
         let failure = self.connection.transaction.check().err().filter(|_| how == EndTransaction::Commit);

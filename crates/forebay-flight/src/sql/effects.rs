@@ -33,11 +33,17 @@ pub(super) fn alters_session(statement: &[Word<'_>]) -> bool {
 pub(super) fn alters_settings(statement: &[Word<'_>]) -> bool {
     let Some(first) = first_word(statement) else { return true };
     let has = |names: &[&str]| keywords(statement).any(|word| is_any(word, names));
-    let creates = is_any(first, &["create", "with"]) && has(&["create"]) && !has(&["secret"]);
+    // A reset drops tables and views. Looking for other temporary objects takes long, and they are rare.
+    let mut after_create = keywords(statement).skip_while(|word| !is_any(word, &["create"])).skip(1);
+    let what = after_create.find(|word| !is_any(word, &["or", "replace", "temp", "temporary"]));
+    let is_other = what.is_some_and(|what| is_any(what, &["macro", "function", "sequence", "type"]))
+        && (has(&["temp", "temporary"]) || names_temporary(statement));
+    let creates = is_any(first, &["create", "with"]) && has(&["create"]) && !has(&["secret"]) && !is_other;
+    let alters_object = is_any(first, &["alter"]) && !has(&["session", "system"]);
     alters_session(statement)
         && (calls_session_function(statement)
             || sets_variable(statement)
-            || !(creates || is_any(first, &["use", "select", "insert", "merge", "replace"])))
+            || !(creates || alters_object || is_any(first, &["use", "select", "insert", "merge", "replace"])))
 }
 
 pub(super) fn is_ddl(statement: &[Word<'_>]) -> bool {
@@ -50,8 +56,16 @@ pub(super) fn returns_nothing(statement: &[Word<'_>]) -> bool {
     if keywords(statement).any(|word| is_any(word, &["returning", "output"])) {
         return false;
     }
-    if !is_any(first, &["with"]) {
-        return is_in(SILENT, &first.to_ascii_lowercase());
+    match is_any(first, &["with"]) {
+        true => writes_after_with(statement),
+        false => is_in(SILENT, &first.to_ascii_lowercase()),
+    }
+}
+
+/// Whether it is a WITH whose verb writes.
+pub(super) fn writes_after_with(statement: &[Word<'_>]) -> bool {
+    if !first_word(statement).is_some_and(|first| is_any(first, &["with"])) {
+        return false;
     }
     // The verb after the WITH queries, which are in parentheses.
     let mut depth = 0_usize;

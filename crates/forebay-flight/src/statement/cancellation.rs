@@ -15,7 +15,7 @@ use forebay::rt;
 use prost::Message;
 use tonic::Status;
 
-use crate::connection::{Capability, Connection, StatementPermit};
+use crate::connection::{Capability, Connection, Moment, StatementPermit};
 use crate::error::{Code, Error, Result};
 
 /// How long one action may take.
@@ -43,12 +43,14 @@ pub(crate) struct RunningStatement {
     /// A catalog query: its `FlightInfo` does not name anything that can be cancelled.
     is_catalog: bool,
     is_answered: bool,
+    sent: Option<Moment>,
 }
 
 impl RunningStatement {
     pub(crate) fn begin(permit: StatementPermit) -> Self {
         permit.connection().mark_used();
-        Self { permit: Some(permit), info: None, is_catalog: false, is_answered: false }
+        let sent = permit.connection().moment();
+        Self { permit: Some(permit), info: None, is_catalog: false, is_answered: false, sent }
     }
 
     /// For a catalog query. A server that is asked to cancel its `FlightInfo` may answer as if it did not
@@ -56,6 +58,13 @@ impl RunningStatement {
     pub(crate) fn begin_catalog(permit: StatementPermit) -> Self {
         let mut statement = Self::begin(permit);
         statement.is_catalog = true;
+        statement
+    }
+
+    /// For parameters, which a server may take without its session.
+    pub(crate) fn begin_parameters(permit: StatementPermit) -> Self {
+        let mut statement = Self::begin(permit);
+        statement.sent = None;
         statement
     }
 
@@ -77,13 +86,21 @@ impl RunningStatement {
 
     /// The server has finished with it.
     pub(crate) fn finish(mut self) {
-        self.permit = None;
+        // A server may answer a catalog query without its session.
+        if let Some(permit) = self.permit.take()
+            && !self.is_catalog
+        {
+            permit.connection().record_activity(self.sent);
+        }
     }
 
     /// Ends with this outcome. A server that refuses a statement has finished with it. `OUT_OF_RANGE` may
     /// come from this side, though: a message was too large. An invalid option means that nothing was sent.
     /// After any other error it is cancelled.
-    pub(crate) fn end<T>(self, outcome: &Result<T>) {
+    pub(crate) fn end<T>(mut self, outcome: &Result<T>) {
+        if matches!(outcome, Err(Error::Config { .. })) {
+            self.sent = None;
+        }
         let is_finished = match outcome {
             Ok(_) | Err(Error::Config { .. }) => true,
             Err(Error::Server { code, .. }) => *code != Code::OutOfRange,

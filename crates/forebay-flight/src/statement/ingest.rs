@@ -194,7 +194,7 @@ impl AsyncSession {
     {
         let permit = self.permit(limits).await?;
         if ingest.temporary || is_temporary(&ingest.catalog, &ingest.schema, &ingest.table) {
-            self.alteration = self.alteration.max(Alteration::Objects);
+            self.connection.alter(Alteration::objects());
         }
         let command = ingest.command(self.connection.transaction.id());
         limits.check(Phase::Execute)?;

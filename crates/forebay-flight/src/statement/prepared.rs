@@ -16,6 +16,7 @@ use bytes::Bytes;
 use forebay::rt::{self, Runtime};
 use prost::Message;
 
+use super::cancellation::RunningStatement;
 use super::fetch::{Fetch, decode_schema};
 use super::limits::Limits;
 use super::options::QueryOptions;
@@ -96,10 +97,12 @@ impl AsyncPreparedQuery {
         let request = ActionCreatePreparedStatementRequest { query: sql.to_owned(), transaction_id };
         let request = request.as_any().encode_to_vec();
         let mut action = UndoableAction::new(permit, undo_prepare);
+        let sent = connection.moment();
         let answer = action.run("CreatePreparedStatement", request, limits.remaining(), limits).await?;
         let answer = answer.map_err(|status| connection.classify_within(&status, limits, Phase::Execute))?;
         let prepared =
             decode_created(answer).ok_or_else(|| Error::protocol("a prepared statement without a handle"))?;
+        connection.record_activity(sent);
         Ok(Self {
             connection: Arc::downgrade(&connection),
             runtime: Arc::clone(&connection.server.runtime),
@@ -251,7 +254,7 @@ impl AsyncPreparedQuery {
 
     async fn permit(&self, limits: &Limits) -> Result<(Arc<Connection>, StatementPermit)> {
         let connection = self.connection()?;
-        let permit = connection.permit(self.checkout_generation, limits).await?;
+        let permit = connection.permit(Some(self.checkout_generation), limits).await?;
         Ok((connection, permit))
     }
 
@@ -262,7 +265,8 @@ impl AsyncPreparedQuery {
 
     async fn bind(&mut self, options: &QueryOptions, limits: &Limits) -> Result<()> {
         let (_, permit) = self.permit(limits).await?;
-        let answer = send_params(permit, self.command(), options, limits).await?;
+        let answer =
+            send_params(permit, RunningStatement::begin_parameters, self.command(), options, limits).await?;
         // A server may return a new handle for the statement with its parameters. Older servers return
         // nothing.
         let bound = answer.and_then(|answer| DoPutPreparedStatementResult::decode(answer).ok());

@@ -30,7 +30,7 @@ pub(crate) async fn run_update(
     options: &QueryOptions,
     limits: &Limits,
 ) -> Result<UpdateResult> {
-    decode_result(send_params(permit, command, options, limits).await?)
+    decode_result(send_params(permit, RunningStatement::begin, command, options, limits).await?)
 }
 
 pub(super) fn decode_result(answer: Option<Bytes>) -> Result<UpdateResult> {
@@ -45,13 +45,14 @@ pub(super) fn decode_result(answer: Option<Bytes>) -> Result<UpdateResult> {
 /// Dropping it cancels the statement.
 pub(super) async fn send_params(
     permit: StatementPermit,
+    begin: fn(StatementPermit) -> RunningStatement,
     command: Bytes,
     options: &QueryOptions,
     limits: &Limits,
 ) -> Result<Option<Bytes>> {
     limits.check(Phase::Execute)?;
     let connection = Arc::clone(permit.connection());
-    let statement = RunningStatement::begin(permit);
+    let statement = begin(permit);
     let answer = limits.run(Phase::Execute, async {
         let data = encode(command, options, connection.max_message_size()).await?;
         let answer = connection.put(stream::iter(data), limits.remaining()).await;

@@ -1,4 +1,4 @@
-//! Mixed load on a real SwanLake: reads, writes, transactions, timeouts, temporary tables, and two `kill -9` of
+//! Mixed load on a real SwanLake: reads, writes, transactions, timeouts, temporary tables, settings, and two `kill -9` of
 //! the server. No write is lost or doubled, no caller is locked out, and the server's sessions stay within the
 //! pool's.
 //!
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use arrow_array::cast::AsArray;
 use forebay_flight::{AsyncFlightSQLPool, Error, PoolConfig, QueryOptions, Result};
 
 use super::pause;
@@ -91,6 +92,14 @@ impl Load {
         Ok(())
     }
 
+    async fn setting(&self) -> Result<()> {
+        let mut session = self.pool.acquire_session().await?;
+        let changed = session.query("SELECT current_setting('default_null_order')").await?;
+        let before = changed.batches()[0].column(0).as_string::<i32>().value(0).to_lowercase();
+        assert!(before.contains("last"), "the setting of another caller: {before}");
+        session.update("SET default_null_order = 'nulls_first'").await.map(drop)
+    }
+
     /// Half of them end in time.
     async fn slow(&self, number: usize) -> Result<()> {
         let (seconds, limit) = if number.is_multiple_of(2) { (0.1, 5_000) } else { (1.5, 200) };
@@ -120,6 +129,7 @@ impl Load {
                     ("write", outcome)
                 }
                 5 => ("temporary table", self.temporary().await),
+                15 => ("setting", self.setting().await),
                 17 if round % 40 == 17 => ("slow", self.slow(round / 40).await),
                 _ => ("read", self.read().await),
             };

@@ -43,6 +43,30 @@ async fn an_answered_statement_is_not_sent_again() {
 }
 
 #[tokio::test]
+async fn a_part_without_columns_does_not_hide_those_of_the_others() {
+    for (parts, declares_columns, rows, columns) in [
+        (vec![false, true], false, 3, 1),
+        (vec![false, false, true, false], false, 3, 1),
+        (vec![true, false], false, 3, 1),
+        (vec![false, true], true, 3, 1),
+        (vec![false], true, 0, 1),
+        (vec![false, false], false, 0, 0),
+    ] {
+        let case = format!("{parts:?}, {declares_columns}");
+        let (_server, port) = OddServer::start(Oddity { parts, declares_columns, ..Oddity::default() }).await;
+        let mut session = AsyncSession::connect(url(port).as_str()).await.unwrap();
+        let result = session.query("SELECT a FROM t").await.unwrap();
+        assert_eq!((result.row_count(), result.schema().fields().len()), (rows, columns), "{case}");
+        // The columns are there before the first row.
+        let mut stream = session.query_stream("SELECT a FROM t").await.unwrap();
+        assert_eq!(stream.schema().fields().len(), columns, "{case}");
+        while let Some(batch) = stream.next_batch().await {
+            assert_eq!(batch.unwrap().num_columns(), 1, "{case}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_write_whose_rows_cannot_be_read_runs_once() {
     let config =
         Config { log_statements: true, endpoints_per_result: 2, further_listeners: 1, ..Config::default() };

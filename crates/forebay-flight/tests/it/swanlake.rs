@@ -43,6 +43,8 @@ fn pool_config() -> PoolConfig {
         reset_sql: vec![
             "SELECT 'DROP TABLE temp.' || name FROM sqlite_temp_master WHERE type = 'table'".to_owned(),
         ],
+        // SQLite has no current schema. The server leaves a table.
+        reset_schema_sql: None,
         ..PoolConfig::for_swanlake()
     }
 }
@@ -56,8 +58,7 @@ async fn a_write_that_returns_nothing_runs_once() {
     assert!(pool.execute(write).await.unwrap().is_empty());
     assert!(pool.query(write).await.unwrap().schema().fields().is_empty());
     assert!(session.query_stream(write).await.unwrap().next_batch().await.is_none());
-    session.prepare_query(write).await.unwrap().query().await.unwrap();
-    assert_eq!(count(&mut session).await, 4);
+    assert_eq!(count(&mut session).await, 3);
     // What may return rows is a query, and only the server can tell what that does.
     session.query("WITH x AS (SELECT 1) SELECT * FROM x").await.unwrap();
 }
@@ -158,10 +159,95 @@ async fn the_next_borrower_gets_a_clean_session_and_no_other() {
         assert_eq!(number(&left), 0);
     }
     assert_eq!(pool.status().sessions, 1);
-    // Settings are not restored, so this session is closed. The server keeps it.
+    // Nothing is known to restore an attached database, so this session is closed. The server keeps it.
+    pool.acquire_session().await.unwrap().update("ATTACH ':memory:' AS other").await.unwrap();
+    pool.query("SELECT 1").await.unwrap();
+    assert_eq!(pool.status().sessions, 2);
+}
+
+#[tokio::test]
+async fn settings_are_restored_by_their_names() {
+    let server = server().await;
+    let config = PoolConfig { reset_setting_sql: Some("PRAGMA {name} = -2000".to_owned()), ..pool_config() };
+    let pool = AsyncFlightSQLPool::new(&server.url(), config.clone()).await.unwrap();
+    for sql in ["PRAGMA cache_size = 7", "CREATE TEMP TABLE mine (n INTEGER); PRAGMA cache_size = 8"] {
+        pool.acquire_session().await.unwrap().update(sql).await.unwrap();
+        assert_eq!(number(&pool.query("SELECT cache_size FROM pragma_cache_size").await.unwrap()), -2000);
+        assert_eq!(number(&pool.query("SELECT count(*) FROM sqlite_temp_master").await.unwrap()), 0);
+    }
+    assert_eq!(pool.status().sessions, 1);
+    // A setting that was refused needs no reset. This one would not have worked.
+    let mut session = pool.acquire_session().await.unwrap();
+    session.update("SET nothing = 7").await.unwrap_err();
+    drop(session);
+    pool.query("SELECT 1").await.unwrap();
+    assert_eq!(pool.status().sessions, 1);
+    // Where that is not known, the session is closed.
+    let config = PoolConfig { reset_setting_sql: None, ..config };
+    let pool = AsyncFlightSQLPool::new(&server.url(), config).await.unwrap();
     pool.acquire_session().await.unwrap().update("PRAGMA cache_size = 7").await.unwrap();
     pool.query("SELECT 1").await.unwrap();
     assert_eq!(pool.status().sessions, 2);
+}
+
+#[tokio::test]
+async fn a_with_that_writes_is_not_prepared_where_that_would_run_it() {
+    let server = server().await;
+    let write = "WITH x AS (SELECT ? AS n) INSERT INTO t SELECT n FROM x";
+    let options = ConnectOptions::new(&server.url()).unwrap().for_swanlake();
+    let mut session = AsyncSession::connect(options).await.unwrap();
+    for refused in [
+        session.prepare_query(write).await.map(drop),
+        session.update_with_record_batch(write, params(&[1])).await.map(drop),
+        session.query_with_param(write, params(&[1])).await.map(drop),
+    ] {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, Error::Config { .. }) && error.is_not_executed(), "{error:?}");
+        assert!(error.to_string().contains("run it with update"), "{error}");
+    }
+    assert_eq!(count(&mut session).await, 0);
+    // A transaction goes on: nothing was sent.
+    let mut transaction = session.begin().await.unwrap();
+    transaction.prepare_query(write).await.unwrap_err();
+    transaction.update("WITH x AS (SELECT 1 AS n) INSERT INTO t SELECT n FROM x").await.unwrap();
+    transaction.query_with_param("WITH x AS (SELECT ?) SELECT * FROM x", params(&[1])).await.unwrap();
+    transaction.commit().await.unwrap();
+    assert_eq!(count(&mut session).await, 1);
+    // Without the option the server stores a row of its own.
+    connect(&server).await.prepare_query(write).await.unwrap();
+    assert_eq!(count(&mut session).await, 2);
+}
+
+#[tokio::test]
+async fn statements_that_outlive_the_quarantine_lock_nobody_out_and_are_counted() {
+    let server = server().await;
+    let config = PoolConfig {
+        max_size: 2,
+        session_budget: Some(2),
+        quarantine_ms: 100,
+        acquire_timeout_ms: 20_000,
+        ..PoolConfig::default()
+    };
+    let pool = AsyncFlightSQLPool::new(&server.url(), config).await.unwrap();
+    let soon = || QueryOptions::new().with_timeout(Duration::from_millis(50));
+    for _ in 0..4 {
+        pool.query_with_options("SELECT sleep_ms(2000)", soon()).await.unwrap_err();
+    }
+    let sessions = server.counters().sessions_open - 1;
+    let said = pool.status().sessions as u64;
+    assert!(said >= sessions, "the server has {sessions}, the pool says {said}");
+    for _ in 0..4 {
+        pool.query("SELECT 1").await.unwrap();
+    }
+    // They come back once their statements have ended.
+    let recovered = || server.counters().sessions_open - 1 == pool.status().sessions as u64;
+    crate::fixture::eventually("all are counted", recovered).await;
+    let before = server.counters().sessions_ever;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.push(pool.acquire_session().await.unwrap());
+    }
+    assert_eq!(server.counters().sessions_ever, before, "no further session is opened");
 }
 
 #[tokio::test]

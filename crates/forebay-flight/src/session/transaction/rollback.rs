@@ -15,7 +15,7 @@ use crate::statement::undoable_action::{Answer, UndoFuture};
 use crate::statement::update::{run_update, update_command};
 
 /// How long a rollback in the background may take.
-const ROLLBACK_TIMEOUT: Duration = Duration::from_secs(5);
+pub(in crate::session) const ROLLBACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Connection {
     /// Gives up the transaction, if one is open: it is rolled back in the background, and the next call waits

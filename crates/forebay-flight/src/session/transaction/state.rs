@@ -113,6 +113,11 @@ impl TransactionState {
         state.is_abandoned
     }
 
+    /// Whether its owner has given it up, and it is not rolled back yet.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.0.lock().is_abandoned
+    }
+
     /// The abandoned transaction, until it is rolled back.
     pub(super) fn abandoned(&self) -> Option<Open> {
         let state = self.0.lock();

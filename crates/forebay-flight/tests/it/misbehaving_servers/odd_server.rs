@@ -14,6 +14,7 @@ use arrow_flight::{
 };
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::IpcWriteOptions;
+use arrow_schema::Schema;
 use futures_util::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use prost::Message;
@@ -36,6 +37,10 @@ pub(crate) struct Oddity {
     pub(crate) breaks_off_polling: bool,
     /// How it compresses its results.
     pub(crate) compression: Option<CompressionType>,
+    /// Whether each part of a result has rows. A part without has no columns either. By default there is one, with rows.
+    pub(crate) parts: Vec<bool>,
+    /// Whether it says beforehand which columns a result has.
+    pub(crate) declares_columns: bool,
     /// What it does with data that it is sent.
     pub(crate) upload: Option<Upload>,
 }
@@ -147,6 +152,12 @@ async fn encoded(batch: RecordBatch, compression: Option<CompressionType>) -> Ve
         .unwrap()
 }
 
+/// A result without columns and rows.
+async fn no_columns() -> Vec<FlightData> {
+    let encoder = FlightDataEncoderBuilder::new().with_schema(Arc::new(Schema::empty()));
+    encoder.build(stream::empty()).try_collect().await.unwrap()
+}
+
 fn unknown<T>() -> Answer<T> {
     Err(Status::unimplemented("not here"))
 }
@@ -179,10 +190,19 @@ impl FlightService for OddServer {
         if !request.get_ref().cmd.windows(8).any(|text| text == b"SELECT 1") {
             self.0.statements.fetch_add(1, Ordering::Relaxed);
         }
-        let endpoint = FlightEndpoint::new().with_ticket(Ticket::new("all"));
-        let locations = self.0.oddity.lock().locations.clone();
-        let endpoint = locations.into_iter().fold(endpoint, FlightEndpoint::with_location);
-        Ok(Response::new(FlightInfo::new().with_endpoint(endpoint)))
+        let oddity = self.0.oddity.lock();
+        let parts = if oddity.parts.is_empty() { &[true][..] } else { &oddity.parts };
+        let mut info = FlightInfo::new();
+        if oddity.declares_columns {
+            info = info.try_with_schema(&numbers([]).schema()).unwrap();
+        }
+        for has_rows in parts {
+            let endpoint =
+                FlightEndpoint::new().with_ticket(Ticket::new(if *has_rows { "all" } else { "none" }));
+            let locations = oddity.locations.iter().cloned();
+            info = info.with_endpoint(locations.fold(endpoint, FlightEndpoint::with_location));
+        }
+        Ok(Response::new(info))
     }
 
     async fn poll_flight_info(&self, request: Request<FlightDescriptor>) -> Answer<PollInfo> {
@@ -203,7 +223,9 @@ impl FlightService for OddServer {
     async fn do_get(&self, request: Request<Ticket>) -> Answer<Self::DoGetStream> {
         self.listen(&request);
         let compression = self.0.oddity.lock().compression;
-        let mut messages = encoded(numbers([1, 2, 3]), compression).await;
+        let has_rows = request.get_ref().ticket == "all";
+        let mut messages =
+            if has_rows { encoded(numbers([1, 2, 3]), compression).await } else { no_columns().await };
         let spoil = self.0.oddity.lock().spoil;
         if let Some(spoil) = spoil {
             spoil(&mut messages[1]);
