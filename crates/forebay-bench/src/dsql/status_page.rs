@@ -77,7 +77,7 @@ pub(super) fn measure(runtime: &Runtime, effort: Effort, report: &mut Report) ->
     let rows = [(CLOSED, idle), (OPEN, open)].map(|(name, spent)| Figures::of(name, vec![per_second(spent)]));
     let rows = rows.into_iter().collect::<Result<_, _>>()?;
     report.table(
-        &format!("an idle service with {CONNECTIONS} connections"),
+        format!("an idle service with {CONNECTIONS} connections"),
         "ms of processor time a second",
         rows,
     );
@@ -114,7 +114,7 @@ pub(crate) fn watch(address: SocketAddr) -> anyhow::Result<()> {
         Ok(stream)
     };
     let mut events = request("/events", "keep-alive")?;
-    thread::spawn(move || io::copy(&mut events, &mut io::sink()));
+    thread::Builder::new().spawn(move || io::copy(&mut events, &mut io::sink()))?;
     loop {
         let mut text = String::new();
         request("/metrics", "close")?.read_to_string(&mut text)?;
