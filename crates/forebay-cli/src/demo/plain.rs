@@ -20,7 +20,8 @@ use super::scenario::{ACQUIRE_TIMEOUT, CONNECTIONS_EACH, draw, seconds};
 
 /// A fifth of the lives' length is random: connections that were opened together do not end together.
 const LIFE: Range<Duration> = Duration::from_millis(10_800)..Duration::from_millis(13_500);
-/// The pause after the first refusal. Each further pause is twice as long, up to the maximum.
+/// The pause after the first refusal. Each further pause is twice as long, up to the maximum. 100 to 1,000 ms were tried:
+/// callers wait longer.
 const FIRST_BACKOFF: Duration = Duration::from_millis(40);
 const MAX_BACKOFF: Duration = Duration::from_millis(320);
 

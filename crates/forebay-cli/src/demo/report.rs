@@ -207,6 +207,7 @@ pub(super) fn record(seed: Seed, frame: &Frame, ending: Ending) -> String {
             "instances": scenario::INSTANCES,
             "connections_each": scenario::CONNECTIONS_EACH,
             "callers_per_second": scenario::CALLERS_PER_SECOND,
+            "rush_callers_per_second": scenario::RUSH_CALLERS_PER_SECOND,
             "hold_ms": [number(scenario::HOLD.start), number(scenario::HOLD.end)],
         },
         "slow_over_ms": number(scenario::SLOW),
