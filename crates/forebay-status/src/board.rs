@@ -105,7 +105,7 @@ impl Board {
     /// Notes an event of the program. `now` is `None` before the page has a clock.
     pub(crate) fn note(&mut self, now: Option<Now>, text: String) {
         match now {
-            Some(now) => self.log.add(self.tick + 1, now.wall, None, Change::Note { text }),
+            Some(now) => self.log.add(self.tick + 1, now, None, Change::Note { text }),
             None => self.notes.push(text),
         }
     }
@@ -116,7 +116,7 @@ impl Board {
         self.now = now;
         self.started.get_or_insert(now);
         for text in std::mem::take(&mut self.notes) {
-            self.log.add(self.tick, now.wall, None, Change::Note { text });
+            self.log.add(self.tick, now, None, Change::Note { text });
         }
         // A pool that is gone leaves the page with its history.
         self.pools.retain(|_, pool| pool.gone_since.is_none_or(|since| now.at.since(since) <= SPAN));
@@ -144,7 +144,7 @@ impl Board {
         };
         pool.was_filled |= pool.tracker.has_filled();
         for change in changes {
-            self.log.add(tick, now.wall, Some(&reading.name), change);
+            self.log.add(tick, now, Some(&reading.name), change);
         }
     }
 
