@@ -30,6 +30,28 @@ async fn a_dropped_server_closes_its_port_and_its_streams() {
 }
 
 #[tokio::test]
+async fn the_address_of_a_dropped_server_is_free_at_once() {
+    let page = StatusPage::new();
+    let server = serve(&page).await;
+    let listen = forebay_status::Listen::new(server.address());
+    drop(server);
+    let again = page.serve(listen).await.expect("the address is free");
+    assert_eq!(get(again.address(), "/healthz").await.status, 200);
+}
+
+#[test]
+fn a_server_ends_with_its_runtime() {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let page = StatusPage::new();
+    let first = runtime();
+    let server = first.block_on(serve(&page));
+    assert!(server.is_serving());
+    drop(first);
+    assert!(!server.is_serving());
+    assert!(std::net::TcpStream::connect(server.address()).is_err(), "the port is closed");
+}
+
+#[tokio::test]
 async fn a_closed_page_ends_its_streams_and_opens_no_more() {
     let page = StatusPage::new();
     let server = serve(&page).await;
