@@ -9,7 +9,7 @@ use crate::board::Now;
 use crate::change::Change;
 
 /// How many events are kept.
-const KEPT: usize = 200;
+pub(crate) const KEPT: usize = 200;
 
 /// A change that repeats this soon is counted in the event that is there.
 const PAUSE: Duration = Duration::from_secs(10);

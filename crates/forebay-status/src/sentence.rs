@@ -126,6 +126,11 @@ pub(crate) fn gone() -> Sentence {
     Sentence { state: State::Closed, text: "closed: the pool is gone".into() }
 }
 
+/// Describes a pool that no sample has seen.
+pub(crate) fn unknown() -> Sentence {
+    Sentence { state: State::Starting, text: "starting: it was not read yet".into() }
+}
+
 fn closed(levels: &Levels) -> Sentence {
     if levels.left() == 0 {
         return Sentence { state: State::Closed, text: "closed: all connections are closed".into() };
