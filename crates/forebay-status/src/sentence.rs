@@ -240,16 +240,21 @@ fn obstacle(sample: &Sample) -> String {
         };
         return format!("opens fail ({}); {next}", failure.text);
     }
-    // An open waits for a token, then for a lease, then for a permit. What all wait for explains it.
-    if opening > 0 && refill.waiting_for_token == opening {
-        return "waiting for a token".into();
-    }
-    if opening > 0 && refill.waiting_for_lease == opening {
-        return no_lease(sample);
-    }
-    if opening > 0 && refill.waiting_for_permit == opening {
-        let permitted = rate(refill.per_second * refill.rate_share);
-        return format!("waiting for {}, which permits {permitted}", refill.limiter);
+    // An open waits for a token, then for a lease, then for a permit. If all wait, what most wait for explains it.
+    let waits = [refill.waiting_for_token, refill.waiting_for_lease, refill.waiting_for_permit];
+    let most = waits.into_iter().max().unwrap_or_default();
+    if opening > 0 && waits.iter().sum::<usize>() >= opening {
+        if refill.waiting_for_token == most {
+            return "waiting for a token".into();
+        }
+        if refill.waiting_for_lease == most {
+            return no_lease(sample);
+        }
+        let permitted = refill.per_second * refill.rate_share;
+        return match permitted.is_finite() {
+            true => format!("waiting for {}, which permits {}", refill.limiter, rate(permitted)),
+            false => format!("waiting for {}", refill.limiter),
+        };
     }
     match (opening, refill.paused_for) {
         (0, Some(pause)) => format!("the server asked for fewer opens; next try in {}", duration(pause)),

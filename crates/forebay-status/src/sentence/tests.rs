@@ -292,3 +292,18 @@ fn failing_opens_show_while_nothing_is_missing_yet() {
     // It failed a while ago, and nobody has needed a connection since.
     check(on_demand, Rates::default(), State::OnDemand, "on demand: 0 of 0 ready, 50 at most");
 }
+
+#[test]
+fn opens_that_wait_for_different_things_are_not_told_as_opening() {
+    let waiting = |lease, permit| {
+        move |sample: &mut Sample| {
+            (sample.levels.ready, sample.levels.opening) = (45, 5);
+            (sample.refill.waiting_for_lease, sample.refill.waiting_for_permit) = (lease, permit);
+            sample.refill.per_second = f64::INFINITY;
+        }
+    };
+    let quiet = Rates::default();
+    check(waiting(3, 2), quiet, State::Refilling, "waiting for a lease");
+    check(waiting(2, 3), quiet, State::Refilling, "waiting for the rate limiter");
+    check(waiting(2, 2), quiet, State::Refilling, "opening 5 connections");
+}
