@@ -1,6 +1,7 @@
 //! The pools of a page, with their histories and the events. It has no clock and no socket.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use forebay::{ConnectionStatus, Instant};
 
 use crate::ages::Ages;
 use crate::change::Change;
-use crate::event_log::EventLog;
+use crate::event_log::{self, EventLog};
 use crate::history::{History, SPAN};
 use crate::sample::Sample;
 use crate::sentence::{self, Sentence};
@@ -33,11 +34,12 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Asks the source. Call it without a lock: a source is somebody else's code.
-    pub(crate) fn take(name: String, source: Arc<dyn PoolSource>, with_connections: bool) -> Self {
-        let snapshot = source.snapshot();
-        let connections = with_connections.then(|| source.connections());
-        Self { name, source, snapshot, connections }
+    /// Asks the source. Call it without a lock: a source is somebody else's code. `None` if it panics: the page
+    /// and the other pools go on without it.
+    pub(crate) fn take(name: &str, source: &Arc<dyn PoolSource>, with_connections: bool) -> Option<Self> {
+        let ask = || (source.snapshot(), with_connections.then(|| source.connections()));
+        let (snapshot, connections) = catch_unwind(AssertUnwindSafe(ask)).ok()?;
+        Some(Self { name: name.to_owned(), source: Arc::clone(source), snapshot, connections })
     }
 }
 
@@ -55,9 +57,10 @@ pub(crate) struct Watched {
 
 impl Watched {
     pub(crate) fn sentence(&self) -> Sentence {
-        match self.tracker.last().filter(|_| !self.tracker.is_gone()) {
+        match self.tracker.last() {
+            _ if self.tracker.is_gone() => sentence::gone(),
             Some(sample) => sentence::describe(sample, &self.history.rates(), self.tracker.has_filled()),
-            None => sentence::gone(),
+            None => sentence::unknown(),
         }
     }
 
@@ -82,11 +85,14 @@ pub(crate) struct Board {
     pub(crate) started: Option<Now>,
     pub(crate) now: Now,
     /// Notes from before the first sample.
-    notes: Vec<String>,
+    notes: VecDeque<String>,
 }
 
 impl Board {
-    pub(crate) fn add(&mut self, name: String, source: Arc<dyn PoolSource>) {
+    /// Adds a pool. Returns the one that it replaces: drop it without a lock, as its source is somebody else's
+    /// code.
+    #[must_use]
+    pub(crate) fn add(&mut self, name: String, source: Arc<dyn PoolSource>) -> Option<Watched> {
         let watched = Watched {
             source,
             tracker: Tracker::default(),
@@ -95,7 +101,7 @@ impl Board {
             gone_since: None,
             was_filled: false,
         };
-        self.pools.insert(name, watched);
+        self.pools.insert(name, watched)
     }
 
     pub(crate) fn sources(&self) -> Vec<(String, Arc<dyn PoolSource>)> {
@@ -105,21 +111,27 @@ impl Board {
     /// Notes an event of the program. `now` is `None` before the page has a clock.
     pub(crate) fn note(&mut self, now: Option<Now>, text: String) {
         match now {
-            Some(now) => self.log.add(self.tick + 1, now.wall, None, Change::Note { text }),
-            None => self.notes.push(text),
+            Some(now) => self.log.add(self.tick + 1, now, None, Change::Note { text }),
+            None => {
+                self.notes.push_back(text);
+                while self.notes.len() > event_log::KEPT {
+                    self.notes.pop_front();
+                }
+            }
         }
     }
 
-    /// Begins a new tick.
-    pub(crate) fn begin(&mut self, now: Now) {
+    /// Begins a new tick. Returns the pools that leave the page: drop them without a lock.
+    pub(crate) fn begin(&mut self, now: Now) -> Vec<Watched> {
         self.tick += 1;
         self.now = now;
         self.started.get_or_insert(now);
         for text in std::mem::take(&mut self.notes) {
-            self.log.add(self.tick, now.wall, None, Change::Note { text });
+            self.log.add(self.tick, now, None, Change::Note { text });
         }
         // A pool that is gone leaves the page with its history.
-        self.pools.retain(|_, pool| pool.gone_since.is_none_or(|since| now.at.since(since) <= SPAN));
+        let leaves = |pool: &Watched| pool.gone_since.is_some_and(|since| now.at.since(since) > SPAN);
+        self.pools.extract_if(.., |_, pool| leaves(pool)).map(|(_, pool)| pool).collect()
     }
 
     /// Takes in what was read at `now`, unless the pool was replaced meanwhile. What changed is told with the
@@ -144,13 +156,18 @@ impl Board {
         };
         pool.was_filled |= pool.tracker.has_filled();
         for change in changes {
-            self.log.add(tick, now.wall, Some(&reading.name), change);
+            self.log.add(tick, now, Some(&reading.name), change);
         }
     }
 
-    /// Takes in the connections of a pool, for somebody who looks now.
-    pub(crate) fn take_in_connections(&mut self, name: &str, connections: &[ConnectionStatus]) {
-        if let Some(pool) = self.pools.get_mut(name)
+    /// Takes in the connections of a pool, for somebody who looks now, unless the pool was replaced meanwhile.
+    pub(crate) fn take_in_connections(
+        &mut self,
+        name: &str,
+        source: &Arc<dyn PoolSource>,
+        connections: &[ConnectionStatus],
+    ) {
+        if let Some(pool) = self.pools.get_mut(name).filter(|pool| Arc::ptr_eq(&pool.source, source))
             && let Some(sample) = pool.tracker.last().filter(|_| !pool.tracker.is_gone())
         {
             pool.ages = Some(Ages::of(connections, &sample.lifecycle));
@@ -162,7 +179,8 @@ impl Board {
     pub(crate) fn probe(&mut self, readings: &[Reading]) -> Vec<String> {
         let mut closing = Vec::new();
         for reading in readings {
-            let Some(pool) = self.pools.get_mut(&reading.name) else { continue };
+            let same = |pool: &&mut Watched| Arc::ptr_eq(&pool.source, &reading.source);
+            let Some(pool) = self.pools.get_mut(&reading.name).filter(same) else { continue };
             match &reading.snapshot {
                 Some(PoolSnapshot { status, .. }) if !status.closed => {
                     pool.was_filled |= status.size() >= status.low_watermark;
@@ -183,5 +201,53 @@ impl Board {
         }
         let reasons = self.pools.iter().filter_map(|(name, pool)| Some((name, pool.unready()?)));
         reasons.map(|(name, reason)| format!("{name}: {reason}")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay::memory::Memory;
+    use forebay::rt::VirtualTime;
+    use forebay::{Config, Reservoir};
+
+    use super::*;
+
+    fn source(time: &VirtualTime) -> (Reservoir<Memory>, Arc<dyn PoolSource>) {
+        let config = Config::default().max_open(2).startup_jitter(Duration::ZERO);
+        let builder = Reservoir::builder(Memory::new(time.clone())).config(config).runtime(time.clone());
+        let reservoir = time.run(builder.start()).unwrap();
+        let source = Arc::new(reservoir.downgrade());
+        (reservoir, source)
+    }
+
+    #[test]
+    fn a_reading_of_a_replaced_pool_says_nothing_about_the_new_one() {
+        let time = VirtualTime::new();
+        let ((_old, old), (_new, new)) = (source(&time), source(&time));
+        let mut board = Board::default();
+        assert!(board.add("orders".into(), Arc::clone(&old)).is_none());
+        let readings: Vec<_> = Reading::take("orders", &old, true).into_iter().collect();
+        assert!(board.add("orders".into(), new).is_some());
+        board.probe(&readings);
+        assert!(!board.pools["orders"].was_filled);
+    }
+
+    #[test]
+    fn a_pool_that_was_not_read_yet_is_not_gone() {
+        let time = VirtualTime::new();
+        let (_reservoir, source) = source(&time);
+        let mut board = Board::default();
+        assert!(board.add("orders".into(), source).is_none());
+        assert_eq!(board.unready(), ["orders: starting: it was not read yet"]);
+    }
+
+    #[test]
+    fn notes_without_a_clock_do_not_pile_up() {
+        let mut board = Board::default();
+        for number in 0..1_000 {
+            board.note(None, number.to_string());
+        }
+        board.begin(Now::default());
+        assert_eq!(board.log.entries().next().map(|entry| entry.change.text()), Some("800".into()));
     }
 }

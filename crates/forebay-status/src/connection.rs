@@ -10,6 +10,7 @@ use std::time::Duration;
 use axum::serve::Listener;
 use forebay::Instant;
 use forebay::rt::{Runtime, Task};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -17,15 +18,22 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 /// How many connections a server has at a time. More wait in the queue of the operating system.
 const CONNECTIONS: usize = 256;
 
-/// A connection ends after this time without a byte in either direction. Event streams write twice a second.
+/// A connection ends after this time without an answer, or a part of one. Event streams write twice a second.
+/// Bytes from the client do not count: one that sends its request a byte at a time would never end.
 const IDLE: Duration = Duration::from_secs(60);
+
+/// A connection ends if it sends this many bytes without an answer. Requests have no bodies, but a browser sends
+/// the cookies of everything on this machine.
+const LONGEST_REQUEST: usize = 64 * 1024;
 
 /// How long to wait after an error that more accepts would repeat, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Accepts the connections.
 pub(crate) struct Connections {
-    listener: TcpListener,
+    /// `None` once the server is dropped. The server takes it away, and does not wait for the task that accepts, so
+    /// that the address is free at once.
+    listener: Arc<Mutex<Option<TcpListener>>>,
     permits: Arc<Semaphore>,
     stopped: watch::Receiver<()>,
     runtime: Arc<dyn Runtime>,
@@ -33,7 +41,7 @@ pub(crate) struct Connections {
 
 impl Connections {
     pub(crate) fn new(
-        listener: TcpListener,
+        listener: Arc<Mutex<Option<TcpListener>>>,
         stopped: watch::Receiver<()>,
         runtime: Arc<dyn Runtime>,
     ) -> Self {
@@ -53,7 +61,12 @@ impl Listener for Connections {
                 std::future::pending::<()>().await;
                 continue;
             };
-            match self.listener.accept().await {
+            let accepted = std::future::poll_fn(|context| match &*self.listener.lock() {
+                Some(listener) => listener.poll_accept(context),
+                // The server is dropped, and this task ends.
+                None => Poll::Pending,
+            });
+            match accepted.await {
                 Ok((stream, address)) => {
                     return (Connection::new(stream, permit, self.stopped.clone(), &self.runtime), address);
                 }
@@ -63,7 +76,8 @@ impl Listener for Connections {
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        let closed = || io::Error::from(io::ErrorKind::NotConnected);
+        self.listener.lock().as_ref().ok_or_else(closed)?.local_addr()
     }
 }
 
@@ -73,9 +87,11 @@ pub(crate) struct Connection {
     /// Completes when the server is dropped.
     stopped: Task,
     runtime: Arc<dyn Runtime>,
-    /// The last byte in either direction, and the time at which that is looked at again.
+    /// The last byte to the client, and the time at which that is looked at again.
     active: Instant,
     look: Task,
+    /// The bytes from the client since then.
+    unanswered: usize,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -93,6 +109,7 @@ impl Connection {
             stopped: Box::pin(async move { stopped.changed().await.unwrap_or_default() }),
             active: now,
             look: runtime.sleep_until(now + IDLE),
+            unanswered: 0,
             runtime: Arc::clone(runtime),
             _permit: permit,
         }
@@ -129,9 +146,11 @@ impl AsyncRead for Connection {
         if self.poll_end(context) {
             return Poll::Ready(Err(ended()));
         }
+        let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if polled.is_ready() {
-            self.active = self.runtime.now();
+        self.unanswered += buffer.filled().len() - before;
+        if self.unanswered > LONGEST_REQUEST {
+            return Poll::Ready(Err(ended()));
         }
         polled
     }
@@ -148,7 +167,7 @@ impl AsyncWrite for Connection {
         }
         let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
         if polled.is_ready() {
-            self.active = self.runtime.now();
+            (self.active, self.unanswered) = (self.runtime.now(), 0);
         }
         polled
     }
@@ -167,7 +186,7 @@ mod tests {
     use std::task::Waker;
 
     use forebay::rt::VirtualTime;
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
@@ -176,6 +195,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stop, stopped) = watch::channel(());
+        let listener = Arc::new(Mutex::new(Some(listener)));
         let mut connections = Connections::new(listener, stopped, Arc::new(time.clone()));
         let (connection, _) = connections.accept().await;
         assert_eq!(connections.permits.available_permits(), CONNECTIONS - 1);
@@ -189,21 +209,42 @@ mod tests {
         polled.map(|read| read.ok().and_then(|()| buffer.filled().first().copied()))
     }
 
+    fn write(connection: &mut Connection) {
+        let written = Pin::new(connection).poll_write(&mut Context::from_waker(Waker::noop()), b"x");
+        assert!(matches!(written, Poll::Ready(Ok(1))), "{written:?}");
+    }
+
     #[tokio::test]
-    async fn a_connection_ends_after_a_minute_of_silence() {
+    async fn a_connection_ends_after_a_minute_without_an_answer() {
         let time = VirtualTime::new();
         let (mut connection, mut client, _stop) = connection(&time).await;
         assert_eq!(read(&mut connection), Poll::Pending);
         time.advance(Duration::from_secs(59));
+        write(&mut connection);
+        time.advance(Duration::from_secs(59));
+        assert_eq!(read(&mut connection), Poll::Pending, "an answer starts the minute again");
         client.write_all(b"G").await.unwrap();
         while read(&mut connection) != Poll::Ready(Some(b'G')) {
             connection.stream.readable().await.unwrap();
         }
-        time.advance(Duration::from_secs(59));
-        assert_eq!(read(&mut connection), Poll::Pending, "a byte starts the minute again");
         time.advance(Duration::from_secs(1));
-        assert_eq!(read(&mut connection), Poll::Ready(None));
+        assert_eq!(read(&mut connection), Poll::Ready(None), "a byte of a request does not");
         assert_eq!(read(&mut connection), Poll::Ready(None), "it stays ended");
+    }
+
+    #[tokio::test]
+    async fn a_connection_ends_with_a_request_that_is_too_long() {
+        let time = VirtualTime::new();
+        let (mut connection, mut client, _stop) = connection(&time).await;
+        let mut send = async |bytes: usize| {
+            client.write_all(&vec![b'a'; bytes]).await.unwrap();
+            let read = connection.read_exact(&mut vec![0; bytes]).await;
+            write(&mut connection);
+            read.map_err(|error| error.kind())
+        };
+        assert_eq!(send(LONGEST_REQUEST).await, Ok(LONGEST_REQUEST));
+        assert_eq!(send(LONGEST_REQUEST).await, Ok(LONGEST_REQUEST), "each request can be that long");
+        assert_eq!(send(LONGEST_REQUEST + 1).await, Err(io::ErrorKind::ConnectionAborted));
     }
 
     #[tokio::test]

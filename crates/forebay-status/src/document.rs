@@ -218,8 +218,8 @@ fn token(sample: &Sample) -> Value {
 fn event(entry: &Entry) -> Value {
     json!({
         "id": entry.id,
-        "time": unix(entry.began),
-        "until": unix(entry.latest),
+        "time": unix(entry.time()),
+        "until": unix(entry.until()),
         "pool": entry.pool,
         "tone": entry.change.tone(),
         "text": entry.change.text(),

@@ -1,7 +1,8 @@
 //! The public handle.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -12,9 +13,10 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::board::{Board, Now, Reading};
 use crate::listen::Listen;
+use crate::sampler::Sampler;
 use crate::server::{ServeError, Server};
 use crate::source::PoolSource;
-use crate::{document, router, sampler, server, stream};
+use crate::{document, router, server, stream};
 
 /// How many event streams a page serves at a time.
 pub(crate) const STREAMS: usize = 64;
@@ -64,6 +66,8 @@ pub(crate) struct Shared {
 #[derive(Default)]
 struct Settings {
     runtime: Option<Arc<dyn Runtime>>,
+    /// Whether the runtime is the one in which the page was served first. It is not kept after its end.
+    is_found: bool,
     is_running: bool,
     metrics: Option<Render>,
 }
@@ -182,7 +186,10 @@ impl Shared {
             let mut settings = self.settings.lock();
             let runtime = match &settings.runtime {
                 Some(runtime) => Arc::clone(runtime),
-                None => Arc::clone(settings.runtime.insert(rt::current()?)),
+                None => {
+                    settings.is_found = true;
+                    Arc::clone(settings.runtime.insert(rt::current()?))
+                }
             };
             if std::mem::replace(&mut settings.is_running, true) {
                 return Ok(runtime);
@@ -190,9 +197,18 @@ impl Shared {
             runtime
         };
         self.sample();
-        let weak: Weak<Self> = Arc::downgrade(self);
-        runtime.spawn(Box::pin(sampler::run(weak, Arc::clone(&runtime))));
+        let sampler = Sampler::new(self, Arc::clone(&runtime));
+        runtime.spawn(Box::pin(sampler.run()));
         Ok(runtime)
+    }
+
+    /// The sampler has ended: the next request starts another, in its own runtime.
+    pub(crate) fn stopped(&self) {
+        let mut settings = self.settings.lock();
+        settings.is_running = false;
+        if std::mem::take(&mut settings.is_found) {
+            settings.runtime = None;
+        }
     }
 
     pub(crate) fn render(&self) -> Option<Render> {
@@ -209,11 +225,14 @@ impl Shared {
     }
 
     fn add(&self, name: String, source: Arc<dyn PoolSource>) {
-        self.board.lock().add(name.clone(), Arc::clone(&source));
+        let replaced = self.board.lock().add(name.clone(), Arc::clone(&source));
+        drop(replaced);
         // The page shows it from now on, not from the next sample on.
         let is_running = self.settings.lock().is_running;
-        if is_running && let Some(now) = self.now() {
-            let reading = Reading::take(name, source, false);
+        if is_running
+            && let Some(now) = self.now()
+            && let Some(reading) = Reading::take(&name, &source, false)
+        {
             let mut board = self.board.lock();
             let next = board.tick + 1;
             board.take_in(next, now, reading);
@@ -224,17 +243,19 @@ impl Shared {
     pub(crate) fn sample(&self) {
         let Some(now) = self.now() else { return };
         let somebody_looks = self.messages.receiver_count() > 0;
+        // These are dropped after the lock: a source is somebody else's code.
         let sources = self.board.lock().sources();
         let readings: Vec<_> =
-            sources.into_iter().map(|(name, source)| Reading::take(name, source, somebody_looks)).collect();
+            sources.iter().filter_map(|(name, source)| Reading::take(name, source, somebody_looks)).collect();
         let mut board = self.board.lock();
-        board.begin(now);
+        let gone = board.begin(now);
         for reading in readings {
             let tick = board.tick;
             board.take_in(tick, now, reading);
         }
         let message = somebody_looks.then(|| stream::sample(&board));
         drop(board);
+        drop(gone);
         if let Some(message) = message {
             self.messages.send_if_modified(|last| {
                 let is_open = !matches!(last, Message::Closed);
@@ -253,10 +274,14 @@ impl Shared {
     /// Lists the connections of all pools, and reads the board with them.
     pub(crate) fn with_connections<T>(&self, read: impl FnOnce(&Board) -> T) -> T {
         let sources = self.board.lock().sources();
-        let lists: Vec<_> = sources.into_iter().map(|(name, source)| (name, source.connections())).collect();
+        let list =
+            |source: &Arc<dyn PoolSource>| catch_unwind(AssertUnwindSafe(|| source.connections())).ok();
+        let lists: Vec<_> = sources.iter().map(|(_, source)| list(source)).collect();
         let mut board = self.board.lock();
-        for (name, list) in &lists {
-            board.take_in_connections(name, list);
+        for ((name, source), list) in sources.iter().zip(&lists) {
+            if let Some(list) = list {
+                board.take_in_connections(name, source, list);
+            }
         }
         read(&board)
     }
@@ -269,7 +294,7 @@ impl Shared {
     pub(crate) fn unready(&self) -> Vec<String> {
         let sources = self.board.lock().sources();
         let readings: Vec<_> =
-            sources.into_iter().map(|(name, source)| Reading::take(name, source, false)).collect();
+            sources.iter().filter_map(|(name, source)| Reading::take(name, source, false)).collect();
         self.board.lock().probe(&readings)
     }
 }

@@ -8,16 +8,36 @@ use forebay::rt::Runtime;
 use crate::history::INTERVAL;
 use crate::page::Shared;
 
-/// Samples until the last handle to the page is gone.
-pub(crate) async fn run(page: Weak<Shared>, runtime: Arc<dyn Runtime>) {
-    let mut at = runtime.now();
-    loop {
-        at = next(at, runtime.now());
-        runtime.sleep_until(at).await;
-        let Some(page) = page.upgrade() else { return };
-        page.sample();
-        #[cfg(feature = "prometheus")]
-        crate::prometheus::upkeep(runtime.now());
+/// The task. It ends with the last handle to the page, or with its runtime.
+pub(crate) struct Sampler {
+    page: Weak<Shared>,
+    runtime: Arc<dyn Runtime>,
+}
+
+impl Sampler {
+    pub(crate) fn new(page: &Arc<Shared>, runtime: Arc<dyn Runtime>) -> Self {
+        Self { page: Arc::downgrade(page), runtime }
+    }
+
+    pub(crate) async fn run(self) {
+        let mut at = self.runtime.now();
+        loop {
+            at = next(at, self.runtime.now());
+            self.runtime.sleep_until(at).await;
+            let Some(page) = self.page.upgrade() else { return };
+            page.sample();
+            #[cfg(feature = "prometheus")]
+            crate::prometheus::upkeep(self.runtime.now());
+        }
+    }
+}
+
+/// A runtime that ends drops its tasks. The page can be served in another one.
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        if let Some(page) = self.page.upgrade() {
+            page.stopped();
+        }
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) enum State {
     OnDemand,
     /// Connections are missing, and are being opened.
     Refilling,
-    /// Connections are missing, and opens fail.
+    /// Opens fail, and connections are missing or will be.
     Failing,
     /// Callers wait because all connections are in use.
     Exhausted,
@@ -88,6 +88,9 @@ pub(crate) fn describe(sample: &Sample, rates: &Rates, has_filled: bool) -> Sent
     let (state, text) = if lacking == 0 && levels.waiting > 0 {
         let text = format!("{}: all {} connections are in use", callers_wait(levels), size(levels.usable()));
         (State::Exhausted, text)
+    } else if lacking == 0 && is_failing(sample, rates) && is_trying(sample, rates) {
+        // It looks well, but connections that end now are not replaced.
+        (State::Failing, format!("{}, but {}", stock(sample), obstacle(sample)))
     } else if lacking == 0 {
         at_rest(sample)
     } else {
@@ -123,6 +126,11 @@ pub(crate) fn gone() -> Sentence {
     Sentence { state: State::Closed, text: "closed: the pool is gone".into() }
 }
 
+/// Describes a pool that no sample has seen.
+pub(crate) fn unknown() -> Sentence {
+    Sentence { state: State::Starting, text: "starting: it was not read yet".into() }
+}
+
 fn closed(levels: &Levels) -> Sentence {
     if levels.left() == 0 {
         return Sentence { state: State::Closed, text: "closed: all connections are closed".into() };
@@ -146,19 +154,25 @@ fn callers_wait(levels: &Levels) -> String {
 
 /// Nothing is missing and nobody waits.
 fn at_rest(sample: &Sample) -> (State, String) {
+    if sample.lifecycle.on_demand {
+        return (State::OnDemand, stock(sample));
+    }
+    let replacing = replacing(sample).map(|pace| format!(", replacing {pace}")).unwrap_or_default();
+    (State::Full, format!("{}{replacing}", stock(sample)))
+}
+
+/// How many connections there are.
+fn stock(sample: &Sample) -> String {
     let levels = &sample.levels;
     let in_use = match levels.in_use {
         0 => String::new(),
         in_use => format!(", {} in use", size(in_use)),
     };
+    let (ready, usable) = (size(levels.ready), size(levels.usable()));
     if sample.lifecycle.on_demand {
-        let (ready, usable) = (size(levels.ready), size(levels.usable()));
-        let text = format!("on demand: {ready} of {usable} ready{in_use}, {} at most", size(levels.max_open));
-        return (State::OnDemand, text);
+        return format!("on demand: {ready} of {usable} ready{in_use}, {} at most", size(levels.max_open));
     }
-    let replacing = replacing(sample).map(|pace| format!(", replacing {pace}")).unwrap_or_default();
-    let text = format!("full: {} of {} ready{in_use}{replacing}", size(levels.ready), size(levels.usable()));
-    (State::Full, text)
+    format!("full: {ready} of {usable} ready{in_use}")
 }
 
 /// How often a connection is replaced, in the long run.
@@ -178,6 +192,16 @@ fn replacing(sample: &Sample) -> Option<String> {
 /// Whether opens fail and none succeeds. One that fails among many that succeed is no state of its own.
 fn is_failing(sample: &Sample, rates: &Rates) -> bool {
     sample.refill.last_failure.is_some() && rates.opens == 0.0
+}
+
+/// Whether opens were tried lately, or will be soon. A pool that opens on demand may have failed hours ago, and
+/// nobody has waited since.
+fn is_trying(sample: &Sample, rates: &Rates) -> bool {
+    let refill = &sample.refill;
+    sample.levels.opening > 0
+        || refill.missing > 0
+        || refill.paused_for.is_some()
+        || rates.open_failures > 0.0
 }
 
 /// What the refill does, and what it waits for.
@@ -216,16 +240,21 @@ fn obstacle(sample: &Sample) -> String {
         };
         return format!("opens fail ({}); {next}", failure.text);
     }
-    // An open waits for a token, then for a lease, then for a permit. What all wait for explains it.
-    if opening > 0 && refill.waiting_for_token == opening {
-        return "waiting for a token".into();
-    }
-    if opening > 0 && refill.waiting_for_lease == opening {
-        return no_lease(sample);
-    }
-    if opening > 0 && refill.waiting_for_permit == opening {
-        let permitted = rate(refill.per_second * refill.rate_share);
-        return format!("waiting for {}, which permits {permitted}", refill.limiter);
+    // An open waits for a token, then for a lease, then for a permit. If all wait, what most wait for explains it.
+    let waits = [refill.waiting_for_token, refill.waiting_for_lease, refill.waiting_for_permit];
+    let most = waits.into_iter().max().unwrap_or_default();
+    if opening > 0 && waits.iter().sum::<usize>() >= opening {
+        if refill.waiting_for_token == most {
+            return "waiting for a token".into();
+        }
+        if refill.waiting_for_lease == most {
+            return no_lease(sample);
+        }
+        let permitted = refill.per_second * refill.rate_share;
+        return match permitted.is_finite() {
+            true => format!("waiting for {}, which permits {}", refill.limiter, rate(permitted)),
+            false => format!("waiting for {}", refill.limiter),
+        };
     }
     match (opening, refill.paused_for) {
         (0, Some(pause)) => format!("the server asked for fewer opens; next try in {}", duration(pause)),

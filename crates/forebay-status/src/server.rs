@@ -4,11 +4,12 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 
 use axum::middleware;
 use forebay::rt::NoRuntime;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -47,7 +48,9 @@ pub enum ServeError {
 #[must_use = "the page is served until this is dropped"]
 pub struct Server {
     address: SocketAddr,
-    _stop: watch::Sender<()>,
+    /// The task that accepts owns it: it is also closed when the runtime ends.
+    listener: Weak<Mutex<Option<TcpListener>>>,
+    stop: watch::Sender<()>,
 }
 
 impl Server {
@@ -55,6 +58,20 @@ impl Server {
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Whether it still serves the page. It does not once its runtime has ended.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        !self.stop.is_closed()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(listener) = self.listener.upgrade() {
+            *listener.lock() = None;
+        }
     }
 }
 
@@ -78,6 +95,8 @@ pub(crate) async fn serve(page: &Arc<Shared>, listen: Listen) -> Result<Server, 
     let bind_error = |source| ServeError::Bind { address, source };
     let listener = TcpListener::bind(address).await.map_err(bind_error)?;
     let address = listener.local_addr().map_err(bind_error)?;
+    let listener = Arc::new(Mutex::new(Some(listener)));
+    let weak = Arc::downgrade(&listener);
     let (stop, stopped) = watch::channel(());
     let app = router::router(Arc::clone(page))
         .layer(middleware::from_fn_with_state(access, access::check))
@@ -96,5 +115,5 @@ pub(crate) async fn serve(page: &Arc<Shared>, listen: Listen) -> Result<Server, 
         })
         .await;
     }));
-    Ok(Server { address, _stop: stop })
+    Ok(Server { address, listener: weak, stop })
 }

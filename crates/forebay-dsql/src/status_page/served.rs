@@ -24,6 +24,8 @@ static PAGES: Mutex<BTreeMap<SocketAddr, Weak<ServedPage>>> = Mutex::const_new(B
 pub(crate) struct ServedPage {
     page: StatusPage,
     server: Server,
+    /// What clients must present.
+    token: Option<Token>,
 }
 
 impl ServedPage {
@@ -35,18 +37,33 @@ impl ServedPage {
     pub(crate) async fn open(options: &Options, runtime: &Arc<dyn Runtime>) -> Option<Arc<Self>> {
         let StatusPageSettings { listen, token } = options.settings().status_page.as_ref()?;
         let mut pages = PAGES.lock().await;
-        if let Some(page) = pages.get(listen).and_then(Weak::upgrade) {
-            return Some(page);
+        // A page whose runtime has ended does not come back.
+        let served = pages.get(listen).and_then(Weak::upgrade).filter(|page| page.server.is_serving());
+        if let Some(page) = served {
+            if page.token == *token {
+                return Some(page);
+            }
+            // Whoever has the token of that page must not see this pool.
+            tracing::error!(
+                target: "forebay",
+                %listen,
+                "Status page: this pool is not shown, because another pool serves the page with another DSQL_DESK_TOKEN"
+            );
+            return None;
         }
-        let mut page = StatusPage::new().runtime(Arc::clone(runtime));
-        match forebay_status::prometheus() {
-            Ok(render) => page = page.metrics(render),
-            Err(error) => tracing::info!(target: "forebay", %error, "Status page: no /metrics"),
-        }
+        let page = StatusPage::new().runtime(Arc::clone(runtime));
         match serve(&page, *listen, token.as_ref()).await {
             Ok(server) => {
+                // Not without a page: nobody would scrape the exporter, and its samples would pile up.
+                let page = match forebay_status::prometheus() {
+                    Ok(render) => page.metrics(render),
+                    Err(error) => {
+                        tracing::info!(target: "forebay", %error, "Status page: no /metrics");
+                        page
+                    }
+                };
                 tracing::info!(target: "forebay", address = %server.address(), "Status page enabled");
-                let served = Arc::new(Self { page, server });
+                let served = Arc::new(Self { page, server, token: token.clone() });
                 pages.insert(*listen, Arc::downgrade(&served));
                 Some(served)
             }

@@ -259,3 +259,51 @@ fn the_end() {
 fn an_estimate_is_never_absurd() {
     check(|sample| sample.levels.ready = 0, opens(1e-9), State::Empty, "empty: refilling at 0/s");
 }
+
+#[test]
+fn failing_opens_show_while_nothing_is_missing_yet() {
+    let refused = || failed(Failure::Open, "connection refused");
+    check(
+        |sample| {
+            (sample.levels.opening, sample.levels.retiring) = (1, 1);
+            sample.refill.last_failure = refused();
+        },
+        Rates::default(),
+        State::Failing,
+        &format!("full: 50 of 50 ready, but opens fail ({}); trying again with 1", refused().unwrap().text),
+    );
+    let on_demand = |sample: &mut Sample| {
+        sample.lifecycle.on_demand = true;
+        sample.levels = Levels { max_open: 50, ..Levels::default() };
+        sample.refill.last_failure = refused();
+    };
+    check(
+        |sample| {
+            on_demand(sample);
+            sample.refill.paused_for = Some(Duration::from_secs(2));
+        },
+        Rates { open_failures: 0.5, ..Rates::default() },
+        State::Failing,
+        &format!(
+            "on demand: 0 of 0 ready, 50 at most, but opens fail ({}); next try in 2 s",
+            refused().unwrap().text
+        ),
+    );
+    // It failed a while ago, and nobody has needed a connection since.
+    check(on_demand, Rates::default(), State::OnDemand, "on demand: 0 of 0 ready, 50 at most");
+}
+
+#[test]
+fn opens_that_wait_for_different_things_are_not_told_as_opening() {
+    let waiting = |lease, permit| {
+        move |sample: &mut Sample| {
+            (sample.levels.ready, sample.levels.opening) = (45, 5);
+            (sample.refill.waiting_for_lease, sample.refill.waiting_for_permit) = (lease, permit);
+            sample.refill.per_second = f64::INFINITY;
+        }
+    };
+    let quiet = Rates::default();
+    check(waiting(3, 2), quiet, State::Refilling, "waiting for a lease");
+    check(waiting(2, 3), quiet, State::Refilling, "waiting for the rate limiter");
+    check(waiting(2, 2), quiet, State::Refilling, "opening 5 connections");
+}

@@ -33,7 +33,7 @@ async fn a_token_is_asked_for_everywhere_but_at_the_probes() {
     let server = page.serve(listen).await.expect("a server");
     let address = ([127, 0, 0, 1], server.address().port()).into();
     let host = ("Host", "status.example");
-    for path in ["/", "/status.json", "/events", "/metrics", "/nothing"] {
+    for path in ["/", "/status.json", "/events", "/metrics", "/nothing", "/healthz/", "//readyz"] {
         let refused = get_with(address, path, &[host]).await;
         assert_eq!(refused.status, 401, "{path}");
         assert!(refused.header("www-authenticate").starts_with("Basic "), "a browser prompts");
@@ -49,7 +49,10 @@ async fn a_token_is_asked_for_everywhere_but_at_the_probes() {
     let wrong = get_with(address, "/", &[host, ("Authorization", "Bearer 2a7c1f90b3d84e66")]).await;
     assert_eq!(wrong.status, 401);
     assert_eq!(get_with(address, "/healthz", &[host]).await.status, 200);
-    assert_eq!(get_with(address, "/readyz", &[host]).await.status, 503, "there is no pool");
+    let probe = get_with(address, "/readyz", &[host]).await;
+    assert_eq!((probe.status, probe.body.contains("no pool")), (503, false), "the reasons need the token");
+    let probe = get_with(address, "/readyz", &[host, ("Authorization", &bearer)]).await;
+    assert_eq!((probe.status, probe.body.contains("no pool")), (503, true));
 }
 
 #[tokio::test]

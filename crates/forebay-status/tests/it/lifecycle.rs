@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use forebay_status::StatusPage;
+use forebay_status::{PoolSnapshot, PoolSource, StatusPage};
 use tokio::net::TcpStream;
 
 use crate::http::{Stream, get};
@@ -27,6 +27,72 @@ async fn a_dropped_server_closes_its_port_and_its_streams() {
     // The page itself goes on.
     let again = serve(&page).await;
     assert_eq!(get(again.address(), "/healthz").await.status, 200);
+}
+
+#[tokio::test]
+async fn the_address_of_a_dropped_server_is_free_at_once() {
+    let page = StatusPage::new();
+    let server = serve(&page).await;
+    let listen = forebay_status::Listen::new(server.address());
+    drop(server);
+    let again = page.serve(listen).await.expect("the address is free");
+    assert_eq!(get(again.address(), "/healthz").await.status, 200);
+}
+
+#[test]
+fn a_server_ends_with_its_runtime() {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let page = StatusPage::new();
+    let first = runtime();
+    let server = first.block_on(serve(&page));
+    assert!(server.is_serving());
+    drop(first);
+    assert!(!server.is_serving());
+    assert!(std::net::TcpStream::connect(server.address()).is_err(), "the port is closed");
+}
+
+#[test]
+fn a_page_goes_on_in_another_runtime() {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let page = StatusPage::new();
+    let first = runtime();
+    drop(first.block_on(serve(&page)));
+    drop(first);
+    runtime().block_on(async {
+        let server = serve(&page).await;
+        let mut stream = Stream::events(server.address()).await;
+        stream.until("event: sample").await;
+    });
+}
+
+/// A source that panics, and calls the page back when it is asked and when it is dropped.
+struct Rude(StatusPage);
+
+impl PoolSource for Rude {
+    fn snapshot(&self) -> Option<PoolSnapshot> {
+        self.0.note("asked");
+        panic!("the source fell over, as told")
+    }
+}
+
+impl Drop for Rude {
+    fn drop(&mut self) {
+        self.0.note("dropped");
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_panics_and_calls_back_does_not_stop_the_page() {
+    let page = StatusPage::new();
+    let (_memory, reservoir) = pool().await;
+    page.pool("broken", Rude(page.clone()));
+    page.reservoir("orders", &reservoir);
+    let server = serve(&page).await;
+    let mut stream = Stream::events(server.address()).await;
+    stream.until("event: sample").await;
+    page.reservoir("broken", &reservoir);
+    stream.until("dropped").await;
+    assert_eq!(get(server.address(), "/readyz").await.status, 200);
 }
 
 #[tokio::test]

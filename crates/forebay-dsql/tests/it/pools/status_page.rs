@@ -84,3 +84,30 @@ async fn an_address_that_is_taken_does_not_stop_the_service() {
     assert_eq!(pool.status_page(), None);
     pool.acquire().await.unwrap().batch_execute("SELECT 1").await.unwrap();
 }
+
+#[tokio::test]
+async fn a_pool_with_another_token_is_not_on_the_page() {
+    let cluster = start();
+    let of = |name: &str, token: &str| {
+        let options = options(&cluster, 1).pool(name).status_page(loopback(5));
+        options.variable("DSQL_DESK_TOKEN", token).build().unwrap()
+    };
+    let open = Dsql::connect(of("open", ""), Keys::of(&cluster)).await.unwrap();
+    let address = open.status_page().unwrap();
+    let secret = Dsql::connect(of("secret", "4fd0c1d95a4e4b5c"), Keys::of(&cluster)).await.unwrap();
+    assert_eq!(secret.status_page(), None);
+    let (_, body) = get(address, "/status.json").await;
+    assert!(body.contains("/open") && !body.contains("/secret"), "{body}");
+    secret.acquire().await.unwrap().batch_execute("SELECT 1").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_page_is_served_again_at_once() {
+    let cluster = start();
+    let of = |address| options(&cluster, 1).status_page(address).build().unwrap();
+    let first = Dsql::connect(of(loopback(6)), Keys::of(&cluster)).await.unwrap();
+    let address = first.status_page().unwrap();
+    drop(first);
+    let second = Dsql::connect(of(address), Keys::of(&cluster)).await.unwrap();
+    assert_eq!(second.status_page(), Some(address));
+}
