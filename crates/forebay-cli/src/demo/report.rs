@@ -142,7 +142,8 @@ pub(super) fn comparison(seed: Seed, frame: &Frame) -> String {
     } else {
         "What you saw: each incident takes connections from both sides. A plain pool opens new ones when callers ask for \
          them: the rush that follows finds too few, and the cluster refuses most attempts. The reservoirs have refilled by \
-         then, at the rate that the cluster accepts."
+         then, at the rate that the cluster accepts. Under a steady load without rushes, a plain pool waits less after a loss \
+         of all connections: it takes the cluster's whole burst, of which a fleet's budget keeps a part back."
     };
     let next = "Next: README.md shows the reservoir in a program of your own; docs/ is the manual.";
     text + "\n" + &wrap(&format!("{meaning}\n{next}\n"), WIDTH)

@@ -399,25 +399,25 @@ mod tests {
             traffic,
         };
         let total = Waits {
-            acquires: 7_722,
-            slow: 1_517,
-            p50: micros(160),
-            p99: micros(175_000),
-            max: micros(732_000),
+            acquires: 3_613,
+            slow: 1_934,
+            p50: micros(15_400),
+            p99: micros(814_000),
+            max: micros(1_604_000),
             ..Waits::default()
         };
-        let traffic = Traffic { attempts: 189, peak_attempts: 189, opened: 43, refused: 160 };
-        let deadpool = side([0, 43, 2, 458], total, traffic);
+        let traffic = Traffic { attempts: 412, peak_attempts: 673, opened: 118, refused: 1_333 };
+        let deadpool = side([0, 58, 2, 95], total, traffic);
         let total = Waits {
-            acquires: 8_180,
-            slow: 2,
-            p50: micros(140),
-            p99: micros(1_790),
-            max: micros(6_110),
+            acquires: 3_708,
+            slow: 226,
+            p50: micros(210),
+            p99: micros(163_000),
+            max: micros(489_000),
             ..Waits::default()
         };
-        let traffic = Traffic { attempts: 11, peak_attempts: 12, opened: 92, refused: 0 };
-        let reservoir = side([17, 44, 0, 0], total, traffic);
+        let traffic = Traffic { attempts: 6, peak_attempts: 25, opened: 202, refused: 0 };
+        let reservoir = side([17, 43, 0, 0], total, traffic);
         let text = screen(100, 30, Frame { sides: [deadpool, reservoir], ..in_phase(Phase::Running) });
         let readme = include_str!("../../../../README.md");
         let shown: Vec<_> = readme.lines().filter(|line| line.starts_with(['┌', '│', '└'])).collect();
