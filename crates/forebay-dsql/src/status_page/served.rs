@@ -26,7 +26,11 @@ pub(crate) struct ServedPage {
     server: Server,
     /// What clients must present.
     token: Option<Token>,
+    /// The names on the page, each with a question: does its pool still exist?
+    names: parking_lot::Mutex<BTreeMap<String, Exists>>,
 }
+
+type Exists = Box<dyn Fn() -> bool + Send>;
 
 impl ServedPage {
     /// The page that the options ask for, if any. It is served from now on.
@@ -63,7 +67,7 @@ impl ServedPage {
                     }
                 };
                 tracing::info!(target: "forebay", address = %server.address(), "Status page enabled");
-                let served = Arc::new(Self { page, server, token: token.clone() });
+                let served = Arc::new(Self { page, server, token: token.clone(), names: Default::default() });
                 pages.insert(*listen, Arc::downgrade(&served));
                 Some(served)
             }
@@ -78,9 +82,19 @@ impl ServedPage {
         self.server.address()
     }
 
-    /// Shows a pool, until it is gone.
+    /// Shows a pool, until it is gone. Pools with the same name are numbered, so that none hides another.
     pub(crate) fn show<C: Connect>(&self, options: &Options, pool: PoolHandles<'_, C>) {
-        self.page.pool(format!("{}/{}", options.service(), options.pool()), Source::new(pool));
+        let wanted = format!("{}/{}", options.service(), options.pool());
+        let mut names = self.names.lock();
+        let (mut name, mut number) = (wanted.clone(), 1);
+        while names.get(&name).is_some_and(|exists| exists()) {
+            number += 1;
+            name = format!("{wanted} ({number})");
+        }
+        let reservoir = pool.reservoir.downgrade();
+        names.insert(name.clone(), Box::new(move || reservoir.upgrade().is_some()));
+        drop(names);
+        self.page.pool(name, Source::new(pool));
     }
 }
 

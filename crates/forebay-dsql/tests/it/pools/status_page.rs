@@ -111,3 +111,19 @@ async fn a_page_is_served_again_at_once() {
     let second = Dsql::connect(of(address), Keys::of(&cluster)).await.unwrap();
     assert_eq!(second.status_page(), Some(address));
 }
+
+#[tokio::test]
+async fn pools_of_the_same_name_are_all_shown() {
+    let cluster = start();
+    let options = || options(&cluster, 1).service("orders").status_page(loopback(7)).build().unwrap();
+    let first = Dsql::connect(options(), Keys::of(&cluster)).await.unwrap();
+    let second = Dsql::connect(options(), Keys::of(&cluster)).await.unwrap();
+    let address = first.status_page().unwrap();
+    let names = || async { get(address, "/status.json").await.1 };
+    let shown = names().await;
+    assert!(shown.contains("orders/default\"") && shown.contains("orders/default (2)\""), "{shown}");
+    drop(first);
+    let third = Dsql::connect(options(), Keys::of(&cluster)).await.unwrap();
+    assert!(!names().await.contains("orders/default (3)"), "the first name is free again");
+    drop((second, third));
+}
