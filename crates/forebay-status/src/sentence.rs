@@ -278,8 +278,15 @@ fn no_lease(sample: &Sample) -> String {
 
 /// How long the rest takes at the present rate.
 fn to_target(sample: &Sample, rates: &Rates) -> String {
+    let refill = &sample.refill;
+    let permitted = refill.per_second * refill.rate_share;
+    // The measured rate is that of two seconds. It is far too low while a refill has just begun. Opens that wait for permits
+    // come at the rate of the permits.
+    let has_just_begun =
+        refill.waiting_for_permit > 0 && permitted.is_finite() && rates.opens < permitted / 2.0;
+    let opens = if has_just_begun { permitted } else { rates.opens };
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
-    let seconds = sample.levels.lacking() as f64 / rates.opens;
+    let seconds = sample.levels.lacking() as f64 / opens;
     match Duration::try_from_secs_f64(seconds.max(1.0).round()) {
         Ok(rest) if rest <= Duration::from_secs(24 * 3600) => format!("; {} to target", duration(rest)),
         _ => String::new(),

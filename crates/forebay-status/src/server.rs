@@ -31,12 +31,12 @@ pub enum ServeError {
         address: SocketAddr,
     },
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {error}; choose another port, or stop what listens there")]
     Bind {
         /// The address.
         address: SocketAddr,
         /// Why not.
-        source: io::Error,
+        error: io::Error,
     },
     /// There is no runtime to take time and tasks from.
     #[error(transparent)]
@@ -92,7 +92,7 @@ pub(crate) async fn serve(page: &Arc<Shared>, listen: Listen) -> Result<Server, 
         None => Access::LoopbackNames,
     };
     let runtime = page.start()?;
-    let bind_error = |source| ServeError::Bind { address, source };
+    let bind_error = |error| ServeError::Bind { address, error };
     let listener = TcpListener::bind(address).await.map_err(bind_error)?;
     let address = listener.local_addr().map_err(bind_error)?;
     let listener = Arc::new(Mutex::new(Some(listener)));

@@ -85,6 +85,15 @@ fn refilling() {
     check(
         |sample| {
             short(sample);
+            sample.refill.waiting_for_permit = 9;
+        },
+        opens(0.5),
+        State::Refilling,
+        "refilling at 0.5/s, limited by the rate limiter; 3 s to target",
+    );
+    check(
+        |sample| {
+            short(sample);
             sample.refill.rate_share = 0.4;
         },
         opens(4.0),
