@@ -53,11 +53,11 @@ pub(crate) struct Plan {
     #[command(flatten)]
     input: Input,
 
-    /// Price of a million write units, in dollars [default: 0.625, us-east-1 since November 2024]
+    /// Price of a million write units, in dollars [default: 0.625, since Nov 2024, us-east-1]
     #[arg(long, value_name = "DOLLARS", default_value_t = WRITE_PRICE, hide_default_value = true, value_parser = input::price)]
     write_price: f64,
 
-    /// Price of a million read units, in dollars [default: 0.125, us-east-1 since November 2024]
+    /// Price of a million read units, in dollars [default: 0.125, since Nov 2024, us-east-1]
     #[arg(long, value_name = "DOLLARS", default_value_t = READ_PRICE, hide_default_value = true, value_parser = input::price)]
     read_price: f64,
 

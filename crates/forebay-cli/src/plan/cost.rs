@@ -14,7 +14,7 @@ use super::prediction::Fit;
 /// DynamoDB's prices for on-demand tables, where and since when they apply.
 pub(super) const WRITE_PRICE: f64 = 0.625;
 pub(super) const READ_PRICE: f64 = 0.125;
-pub(super) const PRICES_OF: &str = "us-east-1 since November 2024";
+pub(super) const PRICES_OF: &str = "since Nov 2024, us-east-1";
 
 /// Seconds of an average month.
 const MONTH: f64 = 730.0 * 3600.0;
