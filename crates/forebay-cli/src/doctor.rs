@@ -12,6 +12,7 @@ mod fault;
 mod finding;
 mod http;
 mod moment;
+mod page_token;
 mod redactor;
 mod report;
 mod service;
@@ -23,6 +24,7 @@ mod token;
 use std::collections::BTreeMap;
 use std::env;
 use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -33,7 +35,8 @@ use forebay::rt::{self, Runtime as _, TokioRuntime};
 
 use self::check::Check;
 use self::context::{Context, Request};
-use self::finding::Finding;
+use self::finding::{Finding, Status};
+use self::page_token::PageToken;
 use self::redactor::Redactor;
 use self::report::Report;
 use crate::{fleet_args, output};
@@ -49,10 +52,10 @@ const SLOW: Duration = Duration::from_secs(2);
 #[derive(Debug, Args)]
 #[command(
     after_help = "Each line is ok, warning, failure or skipped; warnings and failures have a cause and a \
-                  remedy.\n\nExit status: 0 if nothing is wrong, 1 after warnings, 2 after failures or a wrong \
-                  argument, 130 after Ctrl-C.\n\nExamples:\n  forebay doctor\n  forebay doctor --only dns,tcp,tls\n  \
-                  forebay doctor --status http://127.0.0.1:9090\n  forebay doctor --json | jq '.findings[] | \
-                  select(.status == \"failure\")'"
+                  remedy.\n\nExit status: 0 if nothing is wrong, 1 after warnings or if a check that was asked for \
+                  could not run, 2 after failures or a wrong argument, 130 after Ctrl-C.\n\nExamples:\n  forebay doctor\n  \
+                  forebay doctor --only dns,tcp,tls\n  forebay doctor --status http://127.0.0.1:9464\n  forebay doctor \
+                  --json | jq '.findings[] | select(.status == \"failure\")'"
 )]
 pub(crate) struct Doctor {
     /// Run only these checks
@@ -67,9 +70,13 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = time)]
     total_timeout: Duration,
 
-    /// The status page of a running service, such as http://127.0.0.1:9090
+    /// The status page of a running service, such as http://127.0.0.1:9464
     #[arg(long, value_name = "URL")]
     status: Option<String>,
+
+    /// A file with the token of that page, instead of the variable DSQL_DESK_TOKEN
+    #[arg(long, value_name = "FILE", requires = "status")]
+    status_token_file: Option<PathBuf>,
 
     /// The connections that the cluster admits; AWS raises it on request
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
@@ -91,10 +98,23 @@ fn time(text: &str) -> Result<Duration, String> {
 
 impl Doctor {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        fleet_args::run(async |runtime| self.examine(runtime).await)
+        let mut report = Report::default();
+        let status = fleet_args::run(async |runtime| self.examine(runtime, &mut report).await)?;
+        // A signal has ended it. Programs get what was found until then, too.
+        if self.json && !report.is_complete {
+            report
+                .unchecked
+                .extend(Check::ALL.into_iter().filter(|check| self.asks_for(*check)).skip(report.ended));
+            output::print(&format!("{:#}\n", report.record()))?;
+        }
+        Ok(status)
     }
 
-    async fn examine(&self, runtime: &TokioRuntime) -> anyhow::Result<ExitCode> {
+    fn asks_for(&self, check: Check) -> bool {
+        self.only.is_empty() || self.only.contains(&check)
+    }
+
+    async fn examine(&self, runtime: &TokioRuntime, report: &mut Report) -> anyhow::Result<ExitCode> {
         let text = |part: std::ffi::OsString| part.to_string_lossy().into_owned();
         let variables: BTreeMap<String, String> =
             env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
@@ -105,25 +125,24 @@ impl Doctor {
             quota: self.quota,
             dynamodb_endpoint: self.dynamodb_endpoint.clone(),
             status: self.status.clone(),
+            page_token: PageToken::find(self.status_token_file.as_deref(), &variables),
         };
-        let redactor = Redactor::new(&variables);
+        let redactor = Redactor::new(&variables, request.page_token.as_ref().ok().and_then(Option::as_ref));
         let mut context = Context::new(runtime, &request, variables);
         // The other checks need the options, whether they are looked at or not.
-        (context.options, _) = configuration::findings(&context.variables, self.quota);
-        let mut report = Report {
-            endpoint: context.options.as_ref().map(|options| options.host().to_owned()),
-            findings: Vec::new(),
-        };
+        (context.options, _) = configuration::findings(&context.variables, &request);
+        report.endpoint = context.options.as_ref().map(|options| options.host().to_owned());
         let end = runtime.now() + self.total_timeout;
         for check in Check::ALL {
-            let is_asked = self.only.is_empty() || self.only.contains(&check);
+            let is_asked = self.asks_for(check);
             // They tell the time.
             let is_source =
                 matches!(check, Check::Connect | Check::Tables) && self.only.contains(&Check::Clock);
             if !is_asked && !is_source {
                 continue;
             }
-            let mut found = self.check(check, &mut context, end.since(runtime.now())).await;
+            let left = end.since(runtime.now());
+            let mut found = self.check(check, &mut context, left).await;
             found.iter_mut().for_each(|finding| redactor.redact(finding));
             if found.iter().any(Finding::is_blocking) {
                 context.failed.insert(check, check);
@@ -133,9 +152,16 @@ impl Doctor {
                     let lines: String = found.iter().map(|finding| report::text(finding, colours)).collect();
                     output::print(&lines)?;
                 }
+                // What is not configured need not be checked, unless somebody asks for it.
+                let is_wanted = self.only.contains(&check) || left.is_zero();
+                if is_wanted && found.iter().all(|finding| finding.status == Status::Skipped) {
+                    report.unchecked.push(check);
+                }
                 report.findings.extend(found);
+                report.ended += 1;
             }
         }
+        report.is_complete = true;
         if self.json {
             output::print(&format!("{:#}\n", report.record()))?;
         } else {
@@ -151,7 +177,10 @@ impl Doctor {
             return vec![Finding::skipped(check, why)];
         }
         if check.needs_cluster() && context.options.is_none() {
-            return vec![Finding::skipped(check, "the configuration does not say where to connect")];
+            return vec![Finding::skipped(
+                check,
+                "the configuration does not say where to connect: see check configuration",
+            )];
         }
         if let Some(first) = check.needs().iter().find_map(|needed| context.failed.get(needed).copied()) {
             // The checks behind this one need it, too.

@@ -3,6 +3,7 @@
 mod budget;
 mod check;
 mod cost;
+mod crowd;
 mod environment;
 mod fill;
 mod fleet;
@@ -22,7 +23,6 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use forebay::rt::TokioRuntime;
 
 use self::check::{Check, Checked};
 use self::cost::{Cost, Prices, READ_PRICE, WRITE_PRICE};
@@ -33,10 +33,9 @@ use self::prediction::Prediction;
 use self::suggestion::Suggestion;
 use self::warning::{Warning, warnings};
 use crate::output;
-use crate::signals::{Ending, Requests};
+use crate::signals::Ending;
 use crate::sim::atomic_file::AtomicFile;
-use crate::sim::progress_bar::ProgressBar;
-use crate::sim::watcher::Watcher;
+use crate::sim::session::{self, Session};
 
 /// Plan a fleet: what it needs, what fails first, and its settings
 ///
@@ -54,11 +53,11 @@ pub(crate) struct Plan {
     #[command(flatten)]
     input: Input,
 
-    /// Price of a million write units, in dollars [default: 0.625, November 2026, us-east-1]
+    /// Price of a million write units, in dollars [default: 0.625, since Nov 2024, us-east-1]
     #[arg(long, value_name = "DOLLARS", default_value_t = WRITE_PRICE, hide_default_value = true, value_parser = input::price)]
     write_price: f64,
 
-    /// Price of a million read units, in dollars [default: 0.125, November 2026, us-east-1]
+    /// Price of a million read units, in dollars [default: 0.125, since Nov 2024, us-east-1]
     #[arg(long, value_name = "DOLLARS", default_value_t = READ_PRICE, hide_default_value = true, value_parser = input::price)]
     read_price: f64,
 
@@ -78,9 +77,6 @@ pub(crate) struct Plan {
     #[arg(long)]
     json: bool,
 }
-
-/// The exit status if the input is wrong.
-const BAD_INPUT: u8 = 2;
 
 /// All that is planned for a fleet.
 struct Planned {
@@ -124,13 +120,7 @@ impl Planned {
 impl Plan {
     /// Plans, and checks if asked to.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        match self.plan() {
-            Err(error) => {
-                output::say(&format!("{error:#}"));
-                Ok(ExitCode::from(BAD_INPUT))
-            }
-            status => status,
-        }
+        session::or_bad_input(self.json, self.plan())
     }
 
     fn plan(&self) -> anyhow::Result<ExitCode> {
@@ -140,7 +130,7 @@ impl Plan {
         let prices = Prices { write: self.write_price, read: self.read_price };
         let planned = Planned::of(fleet, lifetime_given, &table, prices, notes);
         // Before the first line is printed: from then on a signal ends the check cleanly.
-        let simulator = self.check.then(Simulator::new).transpose()?;
+        let session = self.check.then(Session::start).transpose()?;
         if !self.json {
             output::print(&report::plan(&planned, self.env_file.as_deref()))?;
         }
@@ -148,57 +138,28 @@ impl Plan {
             file.write_all(planned.suggestion.env_file().as_bytes()).context("cannot write the env file")?;
             file.finish()?;
         }
-        let checked = match simulator
-            .map(|simulator| simulator.run(&planned.suggestion.fleet, self.seed))
-            .transpose()?
-        {
-            Some(Err(ending)) => {
-                let _ = writeln!(io::stderr(), "the check ended early");
-                return Ok(ending.status());
-            }
-            Some(Ok(checked)) => Some(checked),
-            None => None,
-        };
+        let checked =
+            match session.map(|session| self.simulate(&session, &planned.suggestion.fleet)).transpose()? {
+                Some(Err(ending)) => {
+                    let _ = writeln!(io::stderr(), "the check ended early");
+                    return Ok(ending.status());
+                }
+                Some(Ok(checked)) => Some(checked),
+                None => None,
+            };
         if self.json {
             output::print(&format!("{:#}\n", record::plan(&planned, checked.as_ref())))?;
         } else if let Some(checked) = &checked {
             output::print(&report::check(checked))?;
         }
-        let passed = checked.is_none_or(|checked| checked.passed());
-        Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-    }
-}
-
-/// Runs a check, with a progress bar, until a signal ends it.
-struct Simulator {
-    runtime: TokioRuntime,
-    requests: Requests,
-    /// It receives the signals.
-    _tokio: tokio::runtime::Runtime,
-}
-
-impl Simulator {
-    fn new() -> anyhow::Result<Self> {
-        let tokio = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .context("cannot listen for signals")?;
-        let runtime = TokioRuntime::new(tokio.handle().clone());
-        let within_tokio = tokio.enter();
-        let requests = Requests::listen(&runtime);
-        drop(within_tokio);
-        Ok(Self { runtime, requests, _tokio: tokio })
+        Ok(session::status(checked.is_none_or(|checked| checked.passed())))
     }
 
-    /// The inner error is the signal that ended it.
-    fn run(&self, fleet: &Fleet, seed: u64) -> anyhow::Result<Result<Checked, Ending>> {
+    /// Runs the check. The inner error is the signal that ended it.
+    fn simulate(&self, session: &Session, fleet: &Fleet) -> anyhow::Result<Result<Checked, Ending>> {
         let check = Check::of(fleet)?;
-        let bar = ProgressBar::new("check", self.runtime.clone());
-        let mut watcher = Watcher::new(&bar, &self.requests, check.scenario.duration, None);
-        let checked = check.run(seed, &mut watcher);
-        bar.clear();
-        Ok(checked.ok_or_else(|| self.requests.asked().unwrap_or(Ending::Interrupted)))
+        let outcome = session.run("check", &check.scenario, self.seed, None)?;
+        Ok(outcome.map(|outcome| check.compare(&outcome)))
     }
 }
 

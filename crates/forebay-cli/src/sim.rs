@@ -1,28 +1,25 @@
 //! `forebay sim`: a fleet against a modelled cluster, in virtual time.
 
 pub(crate) mod atomic_file;
-pub(crate) mod progress_bar;
+mod progress_bar;
 mod seeds;
+pub(crate) mod session;
 mod source;
-pub(crate) mod watcher;
+mod watcher;
 
 use std::io::{self, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use forebay::rt::TokioRuntime;
-use forebay_sim::{Outcome, Row, run, run_seeds, shipped};
+use forebay_sim::{Outcome, Row, run_seeds, shipped};
 
 use self::atomic_file::{AtomicFile, check_distinct};
-use self::progress_bar::ProgressBar;
 use self::seeds::SeedRange;
+use self::session::Session;
 use self::source::Source;
-use self::watcher::Watcher;
 use crate::output;
-use crate::signals::{Ending, Requests};
 
 /// Simulate a fleet of reservoirs and its cluster, in virtual time
 ///
@@ -75,22 +72,13 @@ pub(crate) struct Sim {
     list: bool,
 }
 
-/// The exit status if the scenario or a file is wrong.
-const BAD_INPUT: u8 = 2;
-
 impl Sim {
     /// Runs the simulation to its end.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         if self.list {
             return list();
         }
-        match self.simulate() {
-            Err(error) => {
-                output::say(&format!("{error:#}"));
-                Ok(ExitCode::from(BAD_INPUT))
-            }
-            status => status,
-        }
+        session::or_bad_input(self.json, self.simulate())
     }
 
     fn simulate(&self) -> anyhow::Result<ExitCode> {
@@ -100,45 +88,26 @@ impl Sim {
         // Before the work: if a file cannot be written, the run is not lost.
         let mut rows = self.out.as_deref().map(AtomicFile::create).transpose()?;
         let report = self.report.as_deref().map(AtomicFile::create).transpose()?;
-        let tokio = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .context("cannot listen for signals")?;
-        let runtime = TokioRuntime::new(tokio.handle().clone());
-        let within_tokio = tokio.enter();
-        let requests = Requests::listen(&runtime);
-        drop(within_tokio);
+        let session = Session::start()?;
         if let Some(range) = self.seeds {
-            let bar = ProgressBar::new(source.name(), runtime);
+            let bar = session.bar(source.name());
             let found = run_seeds(&scenario, range.seeds(), self.keep_going, &|done| {
                 bar.show(done, range.count(), || format!("{done} of {} seeds", range.count()));
-                requests.go_on()
+                session.requests.go_on()
             });
             bar.clear();
-            return self.conclude_seeds(&source, range, &found, &requests);
+            return self.conclude_seeds(&source, range, &found, &session);
         }
         if let Some(rows) = &mut rows {
             writeln!(rows, "{}", Row::HEADER).context("cannot write the rows")?;
         }
-        let bar = ProgressBar::new(source.name(), runtime);
-        let mut watcher = Watcher::new(&bar, &requests, scenario.duration, rows.as_mut());
         let seed = self.seed.unwrap_or(scenario.seed);
-        let ran = catch_unwind(AssertUnwindSafe(|| run(&scenario, seed, &mut watcher)));
-        let broken = watcher.finish();
-        bar.clear();
-        broken.context("cannot write the rows")?;
-        let outcome = ran.unwrap_or_else(|panic| {
-            let _ = writeln!(
-                io::stderr(),
-                "the run panicked, which is a bug; replay it: {}",
-                scenario.replay(seed)
-            );
-            resume_unwind(panic)
-        });
-        let Some(outcome) = outcome else {
-            let _ = writeln!(io::stderr(), "ended early; nothing was written");
-            return Ok(requests.asked().map_or(ExitCode::SUCCESS, Ending::status));
+        let outcome = match session.run(source.name(), &scenario, seed, rows.as_mut())? {
+            Ok(outcome) => outcome,
+            Err(ending) => {
+                let _ = writeln!(io::stderr(), "ended early; nothing was written");
+                return Ok(ending.status());
+            }
         };
         if let Some(mut report) = report {
             report
@@ -153,7 +122,7 @@ impl Sim {
     fn conclude(&self, outcome: &Outcome) -> anyhow::Result<ExitCode> {
         let text = if self.json { format!("{:#}\n", outcome.json()) } else { outcome.to_string() };
         output::print(&text)?;
-        Ok(if outcome.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(session::status(outcome.passed()))
     }
 
     fn conclude_seeds(
@@ -161,7 +130,7 @@ impl Sim {
         source: &Source,
         range: SeedRange,
         found: &forebay_sim::SeedReport,
-        requests: &Requests,
+        session: &Session,
     ) -> anyhow::Result<ExitCode> {
         let text = if self.json {
             format!("{:#}\n", seeds::record(source.name(), range, found))
@@ -169,10 +138,11 @@ impl Sim {
             seeds::summary(source.name(), range, found)
         };
         output::print(&text)?;
-        Ok(match (&found.first_failure, found.broken_off) {
-            (Some(_), _) => ExitCode::FAILURE,
-            (None, true) => requests.asked().map_or(ExitCode::SUCCESS, Ending::status),
-            (None, false) => ExitCode::SUCCESS,
+        let is_cut_short = found.first_failure.is_none() && found.broken_off;
+        Ok(if is_cut_short {
+            session.ending().status()
+        } else {
+            session::status(found.first_failure.is_none())
         })
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn run(context: &Context<'_>) -> Vec<Finding> {
     if context.readings.is_empty() {
         return vec![Finding::skipped(
             Check::Clock,
-            "nobody has told the time: neither a table nor the cluster",
+            "nobody has told the time: see the checks connect and tables",
         )];
     }
     context.readings.iter().map(finding).collect()

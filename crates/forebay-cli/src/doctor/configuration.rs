@@ -7,7 +7,7 @@ use forebay::{ConfigError, Problem};
 use forebay_dsql::{Options, Settings, variables};
 
 use super::check::Check;
-use super::context::Context;
+use super::context::{Context, Request};
 use super::fault;
 use super::finding::Finding;
 
@@ -40,34 +40,49 @@ const OF_SDK: [&str; 8] = [
 ];
 
 /// Variables whose values are nobody's business.
-const SECRET: [&str; 4] =
-    ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN"];
+const SECRET: [&str; 5] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+    "DSQL_DESK_TOKEN",
+];
+
+/// Variables that belong to a switch: their beginning, and the switch.
+const SWITCHED: [(&str, &str); 3] = [
+    ("DSQL_RESERVOIR_", "DSQL_RESERVOIR_ENABLED"),
+    ("DSQL_DISTRIBUTED_CONN_", "DSQL_DISTRIBUTED_CONN_LEASE_ENABLED"),
+    ("DSQL_DISTRIBUTED_RATE_LIMITER_", "DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED"),
+];
 
 /// Variables `DSQL_RESERVOIR_*` that have an effect in standard mode, too.
 const IN_BOTH_MODES: [&str; 3] =
     ["DSQL_RESERVOIR_ENABLED", "DSQL_RESERVOIR_ACQUIRE_TIMEOUT", "DSQL_RESERVOIR_INFLIGHT_LIMIT"];
 
 pub(super) fn run(context: &mut Context<'_>) -> Vec<Finding> {
-    let (options, findings) = findings(&context.variables, context.request.quota);
+    let (options, findings) = findings(&context.variables, context.request);
     context.options = options;
     findings
 }
 
 /// The options that the other checks use, and what is wrong with them.
-pub(super) fn findings(variables: &BTreeMap<String, String>, quota: u64) -> (Option<Options>, Vec<Finding>) {
+pub(super) fn findings(
+    variables: &BTreeMap<String, String>,
+    request: &Request,
+) -> (Option<Options>, Vec<Finding>) {
     match Options::from_variables(variables.clone()) {
         Ok(options) => {
             let mut findings = vec![listed(variables)];
             findings.push(cluster(variables, &options));
-            findings.extend(of_settings(variables, &options, quota));
+            findings.extend(of_settings(variables, &options, request));
             (Some(options), findings)
         }
         Err(error) => {
             let mut findings = vec![listed(variables)];
-            findings.extend(problems(&error));
+            findings.extend(problems(variables, &error));
             let options = without_problems(variables, &error);
             if let Some(options) = &options {
-                findings.extend(of_settings(variables, options, quota));
+                findings.extend(of_settings(variables, options, request));
             }
             (options, findings)
         }
@@ -78,15 +93,26 @@ pub(super) fn findings(variables: &BTreeMap<String, String>, quota: u64) -> (Opt
 /// something else is wrong, too.
 fn without_problems(variables: &BTreeMap<String, String>, error: &ConfigError) -> Option<Options> {
     let is_wrong = |name: &str| error.problems.iter().any(|problem| problem.setting == name);
+    // Leases without a table make no sense, so they are off together with it.
+    let is_of_wrong = |name: &str| {
+        let is_group = |(prefix, _): &&(&str, &str)| name.starts_with(prefix);
+        let group = SWITCHED.iter().find(is_group).map(|(prefix, _)| *prefix);
+        group.is_some_and(|prefix| error.problems.iter().any(|problem| problem.setting.starts_with(prefix)))
+    };
     let kept = |drop: &dyn Fn(&str) -> bool| {
         let kept = variables.iter().filter(|(name, _)| !(name.starts_with("DSQL_") && drop(name)));
         Options::from_variables(kept.map(|(name, value)| (name.clone(), value.clone()))).ok()
     };
-    // Without some of them, others may not make sense.
-    kept(&is_wrong).or_else(|| kept(&|_| true))
+    kept(&is_wrong).or_else(|| kept(&|name| is_wrong(name) || is_of_wrong(name))).or_else(|| kept(&|_| true))
 }
 
-fn problems(error: &ConfigError) -> impl Iterator<Item = Finding> {
+/// Whether a switch is on, as a service reads it.
+pub(super) fn is_on(variables: &BTreeMap<String, String>, switch: &str) -> bool {
+    let value = variables.get(switch).map(|value| value.trim());
+    value.is_some_and(|value| ["1", "t", "T", "true", "TRUE", "True"].contains(&value))
+}
+
+fn problems(variables: &BTreeMap<String, String>, error: &ConfigError) -> Vec<Finding> {
     let is_missing = |problem: &Problem| problem.setting == "CLUSTER_ENDPOINT" && problem.value == "\"\"";
     let has_endpoint = !error.problems.iter().any(is_missing);
     // Without an endpoint, its name cannot tell the region.
@@ -99,8 +125,16 @@ fn problems(error: &ConfigError) -> impl Iterator<Item = Finding> {
             }
             _ => fault::INVALID_SETTING,
         };
-        Finding::failure(fault, problem.to_string())
+        // The port of an endpoint has the name of the variable that would have priority.
+        let is_of_endpoint = problem.setting == "PGPORT"
+            && variables.get("PGPORT").is_none_or(|value| value.trim().is_empty());
+        let what = problem.to_string();
+        Finding::failure(
+            fault,
+            if is_of_endpoint { what.replacen("PGPORT", "the port of CLUSTER_ENDPOINT", 1) } else { what },
+        )
     })
+    .collect()
 }
 
 /// Every variable that is set, with its value unless that may be a secret.
@@ -189,13 +223,18 @@ fn cluster(variables: &BTreeMap<String, String>, options: &Options) -> Finding {
             forebay_dsql::RootCertificates::Public => "public certificate authorities".to_owned(),
             _ => "certificate authorities of PGSSLROOTCERT".to_owned(),
         },
+        match &options.settings().status_page {
+            Some(page) if page.token.is_some() => format!("status page on {}, with a token", page.listen),
+            Some(page) => format!("status page on {}, for this machine only", page.listen),
+            None => "no status page (DSQL_DESK_LISTEN is not set)".to_owned(),
+        },
     ])
 }
 
 /// What is odd in valid options.
-fn of_settings(variables: &BTreeMap<String, String>, options: &Options, quota: u64) -> Vec<Finding> {
+fn of_settings(variables: &BTreeMap<String, String>, options: &Options, request: &Request) -> Vec<Finding> {
     let settings = options.settings();
-    let mut findings = limits(settings, quota);
+    let mut findings = limits(settings, request.quota);
     if let Some(named) = region_of(options.host()).filter(|named| named != options.region()) {
         let what = format!("the region is {}, and the host is in {named}", options.region());
         findings.push(Finding::warning(fault::REGION_MISMATCH, what));
@@ -205,23 +244,28 @@ fn of_settings(variables: &BTreeMap<String, String>, options: &Options, quota: u
         let fault = if note.value.is_some() { fault::REPAIRED } else { fault::IGNORED };
         findings.push(Finding::warning(fault, note.to_string()));
     }
-    let is_enabling = |name: &str| name.ends_with("_ENABLED");
-    for (prefix, is_on, switch) in [
-        ("DSQL_RESERVOIR_", settings.reservoir_enabled, "DSQL_RESERVOIR_ENABLED"),
-        ("DSQL_DISTRIBUTED_CONN_", settings.leases.is_some(), "DSQL_DISTRIBUTED_CONN_LEASE_ENABLED"),
-        ("DSQL_DISTRIBUTED_RATE_LIMITER_", settings.rate.is_some(), "DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED"),
-    ] {
+    let is_set = |name: &str| variables.get(name).is_some_and(|value| !value.trim().is_empty());
+    for (prefix, switch) in SWITCHED {
+        // A problem of the settings has turned off what the operator has turned on: that is said once.
+        if is_on(variables, switch) {
+            continue;
+        }
         let idle: Vec<&str> = variables
-            .iter()
-            .filter(|(name, value)| name.starts_with(prefix) && !value.trim().is_empty())
-            .map(|(name, _)| name.as_str())
-            .filter(|name| !is_on && !is_enabling(name) && !IN_BOTH_MODES.contains(name))
+            .keys()
+            .map(String::as_str)
+            .filter(|name| name.starts_with(prefix) && is_set(name))
+            .filter(|name| *name != switch && !IN_BOTH_MODES.contains(name))
             .collect();
         if !idle.is_empty() {
             let verb = if idle.len() == 1 { "has" } else { "have" };
             let what = format!("{} {verb} no effect: {switch} is not true", idle.join(", "));
             findings.push(Finding::warning(fault::IGNORED, what));
         }
+    }
+    // With --status, the token is for the page of another service.
+    if is_set("DSQL_DESK_TOKEN") && !is_set("DSQL_DESK_LISTEN") && request.status.is_none() {
+        let what = "DSQL_DESK_TOKEN has no effect: DSQL_DESK_LISTEN is not set";
+        findings.push(Finding::warning(fault::IGNORED, what));
     }
     findings
 }
@@ -289,7 +333,12 @@ mod tests {
     fn found(more: &[(&str, &str)]) -> Vec<Finding> {
         let variables = [("CLUSTER_ENDPOINT", HOST)].iter().chain(more);
         let variables = variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        findings(&variables, 10_000).1
+        findings(&variables, &request(None)).1
+    }
+
+    fn request(status: Option<&str>) -> Request {
+        let status = status.map(str::to_owned);
+        Request { quota: 10_000, dynamodb_endpoint: None, status, page_token: Ok(None) }
     }
 
     #[test]
@@ -305,7 +354,19 @@ mod tests {
             ("DSQL_RESERVIOR_ENABLED", "true", fault::IGNORED, "did you mean DSQL_RESERVOIR_ENABLED?"),
             ("DSQL_RESERVOIR_TARGET_READY", "5", fault::IGNORED, "DSQL_RESERVOIR_ENABLED is not true"),
             ("DSQL_DISTRIBUTED_CONN_LIMIT", "5", fault::IGNORED, "CONN_LEASE_ENABLED is not true"),
+            ("DSQL_DESK_LISTEN", "0.0.0.0:9464", fault::INVALID_SETTING, "unless DSQL_DESK_TOKEN is set"),
+            ("DSQL_DESK_LISTEN", "9464", fault::INVALID_SETTING, "such as 127.0.0.1:9464"),
+            ("DSQL_DESK_TOKEN", "hunter2", fault::INVALID_SETTING, "at least 16 characters"),
+            ("DSQL_DESK_TOKEN", "0123456789abcdef", fault::IGNORED, "DSQL_DESK_LISTEN is not set"),
+            ("DSQL_DESK_LISTENN", "9464", fault::IGNORED, "did you mean DSQL_DESK_LISTEN?"),
             ("REGION", "eu-west-1", fault::REGION_MISMATCH, "the host is in us-east-1"),
+            (
+                "CLUSTER_ENDPOINT",
+                "abc.dsql.us-east-1.on.aws:0",
+                fault::INVALID_SETTING,
+                "the port of CLUSTER_ENDPOINT is",
+            ),
+            ("PGPORT", "70000", fault::INVALID_SETTING, "PGPORT is \"70000\""),
             ("CLUSTER_ENDPOINT", "", fault::NO_ENDPOINT, "CLUSTER_ENDPOINT is \"\""),
         ] {
             let findings = found(&[(name, value)]);
@@ -351,6 +412,8 @@ mod tests {
             ("CLUSTER_ENDPOINT", "abc.dsql.us-east-1.on.aws:hunter2"),
             ("PGPASSWORD", "hunter2"),
             ("DSQL_PASSWORD", "hunter2"),
+            ("DSQL_DESK_TOKEN", "hunter2"),
+            ("DSQL_DESK_TOKEN", "hunter2hunter2hunter2"),
         ] {
             let findings = format!("{:?}", found(&[more]));
             assert!(!findings.contains("hunter2"), "{findings}");
@@ -362,7 +425,7 @@ mod tests {
         let read = |more: [(&str, &str); 3]| {
             let variables = [("CLUSTER_ENDPOINT", HOST)].into_iter().chain(more);
             let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-            findings(&variables, 10_000).0
+            findings(&variables, &request(None)).0
         };
         let leases = ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true");
         let table = ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "t");
@@ -372,5 +435,44 @@ mod tests {
         let options = read([leases, ("DSQL_MAX_CONNS", "many"), ("PGUSER", "app")]).unwrap();
         assert!(options.user() == "app" && options.settings().leases.is_none());
         assert!(read([leases, table, ("PGPORT", "many")]).is_none());
+    }
+    #[test]
+    fn the_status_page_is_listed_without_its_token() {
+        let page = [("DSQL_DESK_LISTEN", "0.0.0.0:9464"), ("DSQL_DESK_TOKEN", "0123456789abcdef")];
+        let findings = found(&page);
+        assert!(findings.iter().all(|finding| finding.status == Status::Ok), "{findings:#?}");
+        let details = findings[0].details.join("\n");
+        assert!(details.contains("DSQL_DESK_LISTEN = 0.0.0.0:9464"), "{details}");
+        assert!(details.contains("DSQL_DESK_TOKEN = (not shown)"), "{details}");
+        assert!(findings[1].details.contains(&"status page on 0.0.0.0:9464, with a token".to_owned()));
+        // The token of another service's page.
+        let token = [("CLUSTER_ENDPOINT", HOST), ("DSQL_DESK_TOKEN", "0123456789abcdef")];
+        let token = token.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let (_, findings) = super::findings(&token, &request(Some("http://localhost:9464")));
+        assert!(findings.iter().all(|finding| finding.status == Status::Ok), "{findings:#?}");
+    }
+
+    /// What is on, and cannot be because of another problem, is not called off.
+    #[test]
+    fn a_missing_table_is_said_once() {
+        let on = [
+            ("DSQL_RESERVOIR_ENABLED", "true"),
+            ("DSQL_RESERVOIR_TARGET_READY", "5"),
+            ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
+            ("DSQL_DISTRIBUTED_CONN_LIMIT", "9000"),
+        ];
+        let findings = found(&on);
+        let bad: Vec<&Finding> = findings.iter().filter(|finding| finding.status != Status::Ok).collect();
+        assert_eq!(bad.len(), 1, "{bad:#?}");
+        assert!(bad[0].what.starts_with("DSQL_DISTRIBUTED_CONN_LEASE_TABLE is not set"), "{bad:#?}");
+        // The limiter is off because of its limit, not because of its switch.
+        let off = [
+            ("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true"),
+            ("DSQL_DISTRIBUTED_RATE_LIMITER_LIMIT", "0"),
+            ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "t"),
+        ];
+        let said: Vec<String> = found(&off).into_iter().map(|finding| finding.what).collect();
+        assert!(said.iter().any(|what| what.contains("the fleet's limiter is off")), "{said:#?}");
+        assert!(!said.iter().any(|what| what.contains("is not true")), "{said:#?}");
     }
 }

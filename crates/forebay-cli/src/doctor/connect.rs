@@ -7,6 +7,7 @@ use forebay::rt::Runtime as _;
 use forebay::{Connect as _, ConnectionMonitor, OpenError};
 use forebay_dsql::{
     Action, Auth, ConnectorParts, Driver as _, Error, ErrorKind, Options, Postgres, Throttle, TokenCache,
+    TokenError,
 };
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::DbError;
@@ -16,7 +17,7 @@ use super::clock::Reading;
 use super::context::Context;
 use super::fault::{self, Fault};
 use super::finding::Finding;
-use super::{moment, tcp};
+use super::{credentials, moment, tcp};
 
 pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
     let Some(options) = context.options.clone() else { return Vec::new() };
@@ -94,7 +95,11 @@ impl Refusal {
         let kind = chain(error.get_ref()).find_map(|cause| cause.downcast_ref::<Error>()).map(Error::kind);
         Self {
             kind: kind.unwrap_or_else(|| ErrorKind::of(error)),
-            words: said.map_or_else(|| error.to_string(), |said| said.message().to_owned()),
+            words: match (said, chain(error.get_ref()).find_map(|cause| cause.downcast_ref::<TokenError>())) {
+                (Some(said), _) => said.message().to_owned(),
+                (None, Some(error)) => credentials::words(error),
+                (None, None) => error.to_string(),
+            },
             code: said.map(|said| said.code().code().to_owned()),
             hint: said.and_then(DbError::hint).map(str::to_owned),
         }

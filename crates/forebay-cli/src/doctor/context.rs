@@ -13,6 +13,7 @@ use forebay_dsql::Options;
 
 use super::check::Check;
 use super::clock::Reading;
+use super::page_token::PageToken;
 
 /// What the command line says.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct Request {
     pub(crate) quota: u64,
     pub(crate) dynamodb_endpoint: Option<String>,
     pub(crate) status: Option<String>,
+    /// The token of that page, or why it cannot be used.
+    pub(crate) page_token: Result<Option<PageToken>, String>,
 }
 
 pub(crate) struct Context<'a> {

@@ -101,9 +101,22 @@ fn source(provider: &str) -> &str {
 }
 
 fn refused(error: &TokenError) -> Finding {
+    let fault = match error {
+        TokenError::Credentials(_) => fault::NO_CREDENTIALS,
+        TokenError::CredentialsExpired { .. } => fault::EXPIRED_CREDENTIALS,
+        _ => fault::UNAVAILABLE_CREDENTIALS,
+    };
+    Finding::failure(fault, words(error))
+}
+
+/// Why there is no token. A service tries again, and says so; the doctor does not.
+pub(super) fn words(error: &TokenError) -> String {
     match error {
-        TokenError::Credentials(_) => Finding::failure(fault::NO_CREDENTIALS, error.to_string()),
-        _ => Finding::failure(fault::UNAVAILABLE_CREDENTIALS, error.to_string()),
+        TokenError::Credentials(cause) => format!("there are no credentials: {cause}"),
+        TokenError::CredentialsExpired { ago } => format!("the credentials expired {} ago", show(*ago)),
+        TokenError::Unavailable(cause) => format!("the credentials do not load: {cause}"),
+        TokenError::TimedOut { waited } => format!("the credentials do not load within {}", show(*waited)),
+        error => error.to_string(),
     }
 }
 
@@ -133,5 +146,19 @@ mod tests {
         assert!(is_local(&built(host).address("::1").build().unwrap()));
         assert!(is_local(&built("localhost").build().unwrap()));
         assert!(!is_local(&built(host).address("10.0.0.1").build().unwrap()));
+    }
+    #[test]
+    fn nothing_is_tried_again() {
+        let second = Duration::from_secs(1);
+        for (error, fault) in [
+            (TokenError::credentials("no provider"), fault::NO_CREDENTIALS),
+            (TokenError::unavailable("no answer"), fault::UNAVAILABLE_CREDENTIALS),
+            (TokenError::CredentialsExpired { ago: second }, fault::EXPIRED_CREDENTIALS),
+            (TokenError::TimedOut { waited: second }, fault::UNAVAILABLE_CREDENTIALS),
+        ] {
+            let finding = refused(&error);
+            assert_eq!(finding.fault, Some(fault));
+            assert!(finding.what.contains("credentials") && !finding.what.contains("again"), "{finding:?}");
+        }
     }
 }

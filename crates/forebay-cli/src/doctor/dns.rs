@@ -1,6 +1,7 @@
 //! Every address of the cluster.
 
 use std::io;
+use std::net::SocketAddr;
 
 use super::check::Check;
 use super::context::Context;
@@ -12,9 +13,7 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
     let name = options.address();
     let found = context.addresses().await;
     let finding = match found {
-        Ok(found) if found.is_empty() => {
-            Finding::failure(fault::WRONG_ENDPOINT, format!("{name} has no address"))
-        }
+        Ok(found) if found.is_empty() => without_address(name),
         Ok(_) if name.parse::<std::net::IpAddr>().is_ok() => {
             Finding::ok(Check::Dns, format!("{name} is an address; no lookup is needed"))
         }
@@ -24,9 +23,31 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
             let addresses: Vec<String> = found.iter().map(|address| address.ip().to_string()).collect();
             Finding::ok(Check::Dns, format!("{name} has {count}: {}", addresses.join(", ")))
         }
-        Err(error) => Finding::failure(fault_of(&error), format!("{name} cannot be looked up: {error}")),
+        Err(error) => failed(name, &error),
     };
     vec![finding]
+}
+
+/// Every address of the cluster, for another check.
+///
+/// # Errors
+/// What that check has found instead.
+pub(super) async fn addresses(context: &mut Context<'_>, check: Check) -> Result<Vec<SocketAddr>, Finding> {
+    let found = context.addresses().await;
+    let name = context.options.as_ref().map(|options| options.address()).unwrap_or_default();
+    match found {
+        Ok(found) if found.is_empty() => Err(without_address(name).under(check)),
+        Ok(found) => Ok(found),
+        Err(error) => Err(failed(name, &error).under(check)),
+    }
+}
+
+fn without_address(name: &str) -> Finding {
+    Finding::failure(fault::WRONG_ENDPOINT, format!("{name} has no address"))
+}
+
+fn failed(name: &str, error: &io::Error) -> Finding {
+    Finding::failure(fault_of(error), format!("{name} cannot be looked up: {error}"))
 }
 
 /// Only the text tells them apart. A name that does not exist is the usual case.

@@ -90,7 +90,7 @@ faults! {
         "the server or a machine in between ended the handshake"
         "check proxies and firewalls; check that the server is Aurora DSQL";
     NO_CREDENTIALS "no-credentials" Credentials
-        "the SDK finds no variables, profile, web identity or role"
+        "the SDK finds no variables, profile, web identity or role that it can use"
         "give this process a role, a profile (AWS_PROFILE) or keys";
     UNAVAILABLE_CREDENTIALS "unavailable-credentials" Credentials
         "the source of the credentials does not answer"
@@ -183,11 +183,20 @@ faults! {
         "the service does not run, or its status page is elsewhere"
         "check the address, and that the service serves its status page";
     LOCKED_SERVICE "locked-service" Service
-        "something before the status page asks for a login"
-        "run the doctor on the machine of the service, with the page's own address";
+        "the page is served with a token, and the doctor has none or another one"
+        "set DSQL_DESK_TOKEN as the service has it, or give --status-token-file FILE";
+    OTHER_NAME "other-name" Service
+        "without a token, a page answers only requests to localhost or a loopback address; or a proxy forbids it"
+        "run the doctor on the machine of the service, with http://127.0.0.1 and the port, or serve the page with a token";
+    UNUSABLE_TOKEN "unusable-token" Service
+        "the file or the variable does not hold the token of a status page"
+        "give --status-token-file a file with one line: DSQL_DESK_TOKEN of the service";
     NOT_A_STATUS "not-a-status" Service
         "the address is not that of a status page"
-        "give the address of the page, such as http://127.0.0.1:9090";
+        "give the address of the page, such as http://127.0.0.1:9464 (DSQL_DESK_LISTEN of the service)";
+    NO_POOLS "no-pools" Service
+        "it has not opened its pools yet, or serves them on another page"
+        "look again in a minute; if it stays, read the log of the service";
     OTHER_VERSION "other-version" Service
         "the service uses another release"
         "use the doctor of the same release";

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use super::check::Check;
 use super::finding::{Finding, Status};
 use crate::output::{self, WIDTH};
 
@@ -18,20 +19,30 @@ const INDENT: usize = 9;
 pub(crate) struct Report {
     pub(crate) endpoint: Option<String>,
     pub(crate) findings: Vec<Finding>,
+    /// The checks without a result although somebody has asked for them, or because the time was up.
+    pub(crate) unchecked: Vec<Check>,
+    /// How many of the checks that were asked for have ended.
+    pub(crate) ended: usize,
+    /// All of them have.
+    pub(crate) is_complete: bool,
 }
 
 impl Report {
-    /// The worst of all findings. What was skipped is not bad.
+    /// The worst of all findings. What was skipped is not bad, unless it was asked for, or nothing else was looked at.
     pub(crate) fn status(&self) -> Status {
         let worst = self.findings.iter().map(|finding| finding.status).max();
-        worst.filter(|status| *status != Status::Skipped).unwrap_or(Status::Ok)
+        match worst {
+            Some(status @ (Status::Warning | Status::Failure)) => status,
+            _ if !self.unchecked.is_empty() || self.count(Status::Ok) == 0 => Status::Skipped,
+            _ => Status::Ok,
+        }
     }
 
-    /// 0 if all is well, 1 after warnings, 2 after failures.
+    /// 0 if all is well, 1 after warnings or if something could not be checked, 2 after failures.
     pub(crate) fn exit_status(&self) -> u8 {
         match self.status() {
-            Status::Ok | Status::Skipped => 0,
-            Status::Warning => 1,
+            Status::Ok => 0,
+            Status::Skipped | Status::Warning => 1,
             Status::Failure => 2,
         }
     }
@@ -60,8 +71,16 @@ impl Report {
                 // What fails first often explains the rest.
                 let _ = write!(text, "; begin with {}", first.check.name());
             }
-            (None, Status::Warning) => text += "; it works, but look at the warnings",
+            (None, Status::Warning) => text += "; nothing fails, but look at the warnings",
+            (None, Status::Skipped) if self.count(Status::Ok) == 0 => text += "; nothing was checked",
+            (None, Status::Skipped) => text += "; what was checked is fine",
             _ => text += "; nothing is wrong",
+        }
+        // If nothing was checked, that is all of them.
+        if !self.unchecked.is_empty() && self.findings.iter().any(|finding| finding.status != Status::Skipped)
+        {
+            let names: Vec<&str> = self.unchecked.iter().map(|check| check.name()).collect();
+            let _ = write!(text, "; not checked: {}", names.join(", "));
         }
         paint(self.status(), &(text + "\n"), colours)
     }
@@ -72,11 +91,12 @@ impl Report {
             "version": VERSION,
             "endpoint": self.endpoint,
             "status": self.status().name(),
-            "exit_status": self.exit_status(),
+            "exit_status": self.is_complete.then(|| self.exit_status()),
             "ok": self.count(Status::Ok),
             "warnings": self.count(Status::Warning),
             "failures": self.count(Status::Failure),
             "skipped": self.count(Status::Skipped),
+            "unchecked": self.unchecked.iter().map(|check| check.name()).collect::<Vec<_>>(),
             "findings": self.findings.iter().map(record).collect::<Vec<_>>(),
         })
     }
@@ -139,11 +159,10 @@ fn paint(status: Status, text: &str, colours: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::check::Check;
     use crate::doctor::fault;
 
     fn report(findings: Vec<Finding>) -> Report {
-        Report { endpoint: Some("abc".to_owned()), findings }
+        Report { findings, is_complete: true, ..Report::default() }
     }
 
     #[test]
@@ -153,9 +172,10 @@ mod tests {
         let warning = || Finding::warning(fault::NO_TTL, "no ttl");
         let failure = || Finding::failure(fault::CLOSED_PORT, "closed");
         for (findings, status, words) in [
-            (vec![], 0, "nothing is wrong"),
+            (vec![], 1, "nothing was checked"),
+            (vec![skipped()], 1, "1 skipped; nothing was checked"),
             (vec![ok(), skipped()], 0, "1 ok, 1 skipped; nothing is wrong"),
-            (vec![ok(), warning(), skipped()], 1, "1 warning, 1 ok, 1 skipped; it works"),
+            (vec![ok(), warning(), skipped()], 1, "1 warning, 1 ok, 1 skipped; nothing fails, but"),
             (vec![warning(), failure(), failure()], 2, "2 failures, 1 warning; begin with tcp"),
         ] {
             let report = report(findings);
@@ -163,6 +183,18 @@ mod tests {
             assert!(report.summary(false).contains(words), "{}", report.summary(false));
             assert_eq!(report.record()["exit_status"], status);
         }
+    }
+
+    #[test]
+    fn what_was_asked_for_and_not_checked_is_not_fine() {
+        let mut asked = report(vec![Finding::ok(Check::Dns, "fine"), Finding::skipped(Check::Tables, "off")]);
+        asked.unchecked.push(Check::Tables);
+        assert_eq!((asked.status(), asked.exit_status()), (Status::Skipped, 1));
+        let words = "1 ok, 1 skipped; what was checked is fine; not checked: tables";
+        assert!(asked.summary(false).contains(words), "{}", asked.summary(false));
+        assert_eq!(asked.record()["unchecked"], json!(["tables"]));
+        asked.is_complete = false;
+        assert_eq!(asked.record()["exit_status"], Value::Null, "a signal has ended it");
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! The status page of a running service.
 
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use forebay_dsql::Options;
 use serde_json::Value;
 
 use super::check::Check;
@@ -7,13 +11,20 @@ use super::context::Context;
 use super::fault;
 use super::finding::Finding;
 use super::http::{Answer, Url};
+use super::page_token::PageToken;
 
 /// The version of the page's JSON that this program knows.
 const VERSION: u64 = 1;
+/// Of a service with more pools than anybody has, not every one is listed.
+const MOST_LISTED: usize = 50;
+/// Of what a page says instead of its status, this much is read.
+const LONGEST_WORDS: usize = 300;
 
 pub(super) async fn run(context: &Context<'_>) -> Vec<Finding> {
     let Some(given) = &context.request.status else {
-        return vec![Finding::skipped(Check::Service, "give --status URL to look at a running service")];
+        let url = context.options.as_ref().and_then(page_of).unwrap_or_else(|| "URL".to_owned());
+        let why = format!("give --status {url} to look at a running service");
+        return vec![Finding::skipped(Check::Service, why)];
     };
     let url = match Url::parse(given) {
         Ok(url) => url,
@@ -21,24 +32,52 @@ pub(super) async fn run(context: &Context<'_>) -> Vec<Finding> {
             return vec![Finding::failure(fault::NOT_A_STATUS, format!("--status must be {allowed}"))];
         }
     };
-    match context.bounded(1, url.get()).await {
-        Some(Ok(answer)) => findings(&answer),
+    let token = match &context.request.page_token {
+        Ok(token) => token.as_ref(),
+        Err(why) => {
+            return vec![Finding::failure(fault::UNUSABLE_TOKEN, format!("the token of the page: {why}"))];
+        }
+    };
+    match context.bounded(1, url.get(token.map(PageToken::expose_secret))).await {
+        Some(Ok(answer)) => findings(&answer, token),
+        Some(Err(error)) if error.kind() == ErrorKind::InvalidData => {
+            vec![Finding::failure(fault::NOT_A_STATUS, format!("{url}: {error}"))]
+        }
         Some(Err(error)) => {
-            vec![Finding::failure(fault::UNREACHABLE_SERVICE, format!("{given} does not answer: {error}"))]
+            vec![Finding::failure(fault::UNREACHABLE_SERVICE, format!("{url} does not answer: {error}"))]
         }
         None => {
-            let what = format!("{given} does not answer in time");
+            let what = format!("{url} does not answer in time");
             vec![Finding::failure(fault::UNREACHABLE_SERVICE, what)]
         }
     }
 }
 
-fn findings(answer: &Answer) -> Vec<Finding> {
+/// Where the service with this configuration serves its page.
+fn page_of(options: &Options) -> Option<String> {
+    let mut listen = options.settings().status_page.as_ref()?.listen;
+    if listen.ip().is_unspecified() {
+        listen.set_ip(if listen.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    Some(format!("http://{listen}"))
+}
+
+fn findings(answer: &Answer, token: Option<&PageToken>) -> Vec<Finding> {
     match answer.status {
         200 => {}
-        401 | 403 => {
-            let what = format!("the status page asks for a login (HTTP {})", answer.status);
+        401 => {
+            let what = match token {
+                Some(token) => format!("the status page refuses the token of {} (HTTP 401)", token.source()),
+                None => "the status page asks for its token (HTTP 401)".to_owned(),
+            };
             return vec![Finding::warning(fault::LOCKED_SERVICE, what)];
+        }
+        403 => {
+            let what = "the status page refuses the request (HTTP 403)";
+            let said = String::from_utf8_lossy(&answer.body[..answer.body.len().min(LONGEST_WORDS)]);
+            let said = Some(said.trim()).filter(|said| !said.is_empty() && !said.starts_with('<'));
+            let finding = Finding::warning(fault::OTHER_NAME, what);
+            return vec![finding.details(said.map(|said| format!("it says: {said}")))];
         }
         status => {
             return vec![Finding::failure(fault::NOT_A_STATUS, format!("the page answers HTTP {status}"))];
@@ -55,16 +94,23 @@ fn findings(answer: &Answer) -> Vec<Finding> {
         let what = format!("the page has version {version}, and this program knows {VERSION}");
         findings.push(Finding::warning(fault::OTHER_VERSION, what));
     }
-    let pools = status["pools"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let Some(pools) = status["pools"].as_array() else {
+        findings.push(Finding::failure(fault::NOT_A_STATUS, "the JSON has no list of pools"));
+        return findings;
+    };
     if pools.is_empty() {
-        findings.push(Finding::ok(Check::Service, "the service runs, and has no pools"));
+        findings.push(Finding::warning(fault::NO_POOLS, "the service runs, but no pool is on its page"));
     }
-    findings.extend(pools.iter().map(pool));
+    findings.extend(pools.iter().take(MOST_LISTED).map(pool));
+    if pools.len() > MOST_LISTED {
+        let why = format!("{} more pools are not listed", pools.len() - MOST_LISTED);
+        findings.push(Finding::skipped(Check::Service, why));
+    }
     findings
 }
 
 fn pool(pool: &Value) -> Finding {
-    let word = |field: &str| plain(pool[field].as_str().unwrap_or("unknown"));
+    let word = |field: &str| pool[field].as_str().unwrap_or("unknown");
     let what = format!("pool {}: {}", word("name"), word("sentence"));
     let finding = match pool["tone"].as_str() {
         Some("bad") => Finding::failure(fault::FAILING_POOL, what),
@@ -87,20 +133,15 @@ fn pool(pool: &Value) -> Finding {
     let failures = counters["open_failures"].as_object().into_iter().flatten();
     let failures: Vec<String> = failures
         .filter(|(_, count)| count.as_u64().is_some_and(|count| count > 0))
-        .map(|(reason, count)| format!("{count} {}", plain(reason)))
+        .map(|(reason, count)| format!("{count} {reason}"))
         .collect();
     if !failures.is_empty() {
         details.push(format!("failed opens: {}", failures.join(", ")));
     }
     if let Some(text) = pool["refill"]["last_failure"]["text"].as_str() {
-        details.push(format!("last failure: {}", plain(text)));
+        details.push(format!("last failure: {text}"));
     }
     finding.details(details)
-}
-
-/// Without what a terminal would obey.
-fn plain(text: &str) -> String {
-    text.chars().filter(|one| !one.is_control()).collect()
 }
 
 #[cfg(test)]
@@ -111,7 +152,7 @@ mod tests {
     use super::*;
 
     fn found(status: u16, body: &Value) -> Vec<Finding> {
-        findings(&Answer { status, body: body.to_string().into_bytes() })
+        findings(&Answer { status, body: body.to_string().into_bytes() }, None)
     }
 
     #[test]
@@ -120,7 +161,7 @@ mod tests {
             json!({
                 "name": "default",
                 "tone": tone,
-                "sentence": "no\u{1b}connection",
+                "sentence": "no connection",
                 "counters": { "checkouts": 7, "open_failures": { "auth": 3, "throttled": 0 } },
                 "refill": { "last_failure": { "text": "denied" } },
             })
@@ -129,7 +170,7 @@ mod tests {
         let findings = found(200, &document);
         let statuses: Vec<Status> = findings.iter().map(|finding| finding.status).collect();
         assert_eq!(statuses, [Status::Ok, Status::Warning, Status::Failure]);
-        assert!(findings[2].what.contains("noconnection"), "{:?}", findings[2].what);
+        assert!(findings[2].what.contains("no connection"), "{:?}", findings[2].what);
         let details = findings[2].details.join("\n");
         assert!(details.contains("7 checkouts") && details.contains("failed opens: 3 auth"), "{details}");
         assert!(details.contains("last failure: denied") && !details.contains("throttled"), "{details}");
@@ -139,16 +180,41 @@ mod tests {
     fn other_answers_are_told_apart() {
         for (status, body, known) in [
             (401, json!({}), fault::LOCKED_SERVICE),
-            (403, json!({}), fault::LOCKED_SERVICE),
+            (403, json!({}), fault::OTHER_NAME),
             (404, json!({}), fault::NOT_A_STATUS),
             (200, json!("x"), fault::NOT_A_STATUS),
+            (200, json!({ "version": 1 }), fault::NOT_A_STATUS),
+            (200, json!({ "version": 1, "pools": {} }), fault::NOT_A_STATUS),
+            (200, json!({ "version": 1, "pools": [] }), fault::NO_POOLS),
             (200, json!({ "version": 2, "pools": [] }), fault::OTHER_VERSION),
         ] {
             assert_eq!(found(status, &body)[0].fault, Some(known), "{status} {body}");
         }
         assert_eq!(
-            findings(&Answer { status: 200, body: b"<html>".to_vec() })[0].fault,
+            findings(&Answer { status: 200, body: b"<html>".to_vec() }, None)[0].fault,
             Some(fault::NOT_A_STATUS)
         );
+    }
+    #[test]
+    fn a_page_of_garbage_does_not_fill_the_screen() {
+        let many: Vec<Value> = (0..1_000).map(|number| json!({ "name": number.to_string() })).collect();
+        let findings = found(200, &json!({ "version": 1, "pools": many }));
+        assert_eq!(findings.len(), MOST_LISTED + 1);
+        assert!(findings[MOST_LISTED].what.contains("950 more pools"), "{:?}", findings[MOST_LISTED]);
+    }
+
+    #[test]
+    fn the_page_of_this_environment_is_proposed() {
+        for (listen, expected) in [
+            ("127.0.0.1:9464", "http://127.0.0.1:9464"),
+            ("[::]:9464", "http://[::1]:9464"),
+            ("0.0.0.0:1", "http://127.0.0.1:1"),
+        ] {
+            let options = Options::builder("abc.dsql.us-east-1.on.aws")
+                .variable("DSQL_DESK_LISTEN", listen)
+                .variable("DSQL_DESK_TOKEN", "0123456789abcdef");
+            assert_eq!(page_of(&options.build().unwrap()).as_deref(), Some(expected));
+        }
+        assert_eq!(page_of(&Options::builder("abc.dsql.us-east-1.on.aws").build().unwrap()), None);
     }
 }

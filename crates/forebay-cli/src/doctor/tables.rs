@@ -1,5 +1,6 @@
 //! The tables of a fleet: leases and rate.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use forebay::duration::show;
@@ -16,7 +17,7 @@ use super::clock::Reading;
 use super::context::Context;
 use super::fault::{self, Fault};
 use super::finding::Finding;
-use super::{moment, tcp};
+use super::{configuration, moment, tcp};
 
 /// A read of a table in the same region takes milliseconds.
 const SLOW: Duration = Duration::from_millis(500);
@@ -37,10 +38,10 @@ struct Use<'a> {
 pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
     let Some(options) = context.options.clone() else { return Vec::new() };
     let uses = uses(&options);
-    if uses.is_empty() {
+    let mut findings = unusable(&context.variables, &options);
+    if uses.is_empty() && findings.is_empty() {
         return vec![Finding::skipped(Check::Tables, "neither leases nor a shared rate are enabled")];
     }
-    let mut findings = Vec::new();
     for one in &uses {
         let place = Location {
             region: options.settings().region.clone(),
@@ -55,6 +56,29 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// What is switched on, and cannot be used because of its settings.
+fn unusable(variables: &BTreeMap<String, String>, options: &Options) -> Vec<Finding> {
+    let settings = options.settings();
+    let is_zero =
+        |name: &str| variables.get(name).is_some_and(|value| value.trim().parse().is_ok_and(|n: i64| n <= 0));
+    [
+        ("leases", "DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", settings.leases.is_none()),
+        (
+            "the shared rate",
+            "DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED",
+            // A limit of zero is another way to turn it off.
+            settings.rate.is_none() && !is_zero("DSQL_DISTRIBUTED_RATE_LIMITER_LIMIT"),
+        ),
+    ]
+    .into_iter()
+    .filter(|(_, switch, is_absent)| *is_absent && configuration::is_on(variables, switch))
+    .map(|(what, switch, _)| {
+        let why = format!("{what}: {switch} is true, but the settings are wrong: see check configuration");
+        Finding::skipped(Check::Tables, why)
+    })
+    .collect()
 }
 
 fn uses(options: &Options) -> Vec<Use<'_>> {

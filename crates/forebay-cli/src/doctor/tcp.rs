@@ -9,15 +9,14 @@ use tokio::net::TcpStream;
 
 use super::check::Check;
 use super::context::Context;
+use super::dns;
 use super::fault::{self, Fault};
 use super::finding::{Finding, Status};
 
 pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
-    let addresses = match context.addresses().await {
+    let addresses = match dns::addresses(context, Check::Tcp).await {
         Ok(addresses) => addresses,
-        Err(error) => {
-            return vec![Finding::failure(fault::WRONG_ENDPOINT, error.to_string()).under(Check::Tcp)];
-        }
+        Err(finding) => return vec![finding],
     };
     let (mut findings, mut accepting) = (Vec::new(), Vec::new());
     for (number, address) in addresses.iter().enumerate() {

@@ -22,7 +22,7 @@ use super::check::Check;
 use super::context::Context;
 use super::fault::{self, Fault};
 use super::finding::Finding;
-use super::{moment, tcp};
+use super::{dns, moment, tcp};
 
 /// Certificates are renewed before this much is left.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
@@ -35,7 +35,10 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
     let Some(options) = context.options.clone() else { return Vec::new() };
     let addresses = match context.accepting.clone() {
         Some(accepting) => accepting,
-        None => context.addresses().await.unwrap_or_default(),
+        None => match dns::addresses(context, Check::Tls).await {
+            Ok(addresses) => addresses,
+            Err(finding) => return vec![finding],
+        },
     };
     let roots = match options.root_store() {
         Ok(roots) => Arc::new(roots),
@@ -48,7 +51,13 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
         let provider = Arc::new(ring::default_provider());
         let verifier =
             WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider)).build();
-        let Ok(verifier) = verifier else { continue };
+        let verifier = match verifier {
+            Ok(verifier) => verifier,
+            Err(error) => {
+                let what = format!("no certificate can be checked: {error}");
+                return vec![Finding::failure(fault::INVALID_SETTING, what).under(Check::Tls)];
+            }
+        };
         let recorder = Arc::new(Recorder { verifier, seen: Mutex::default() });
         let began = context.runtime.now();
         let parts = addresses.len() - number;

@@ -8,8 +8,8 @@ use forebay_dsql::{Action, Signer as _};
 
 use super::check::Check;
 use super::context::Context;
-use super::fault;
 use super::finding::Finding;
+use super::{credentials, fault};
 
 pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
     let Some(options) = context.options.clone() else { return Vec::new() };
@@ -29,7 +29,7 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
             let what = format!("signed for {user} ({action}) in {region}; good for {life}{why}");
             Finding::ok(Check::Token, what)
         }
-        Some(Err(error)) => Finding::failure(fault::NO_TOKEN, error.to_string()),
+        Some(Err(error)) => Finding::failure(fault::NO_TOKEN, credentials::words(&error)),
         None => Finding::failure(fault::NO_TOKEN, "the credentials do not load in time"),
     }]
 }

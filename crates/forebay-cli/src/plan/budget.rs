@@ -29,7 +29,7 @@ impl Budget {
         match (fleet.sharing, fleet.leases) {
             (None, _) => {
                 let local = fleet.local_rate;
-                let (rate, burst) = (local.per_second as f64, local.burst as f64);
+                let (rate, burst) = (local.per_second, local.burst as f64);
                 Self { is_shared: false, rate, burst, share: 0.0, saved: 0.0 }
             }
             // The specification's window has no burst: one second of the rate at once.

@@ -4,8 +4,7 @@ use forebay::{Fill, Lifetime};
 use forebay_dsql::Settings;
 use forebay_fleet::{LeaseSettings, RateSettings};
 
-use super::fleet::{Fleet, Rate, Watermark};
-use super::number::round;
+use super::fleet::{Fleet, LocalRate, Rate, Watermark};
 
 /// The variable of the lifetime.
 pub(super) const LIFETIME: &str = "DSQL_RESERVOIR_BASE_LIFETIME";
@@ -38,7 +37,7 @@ pub(super) fn fleet(settings: &Settings) -> Fleet {
             per_second: rate.per_second,
             burst: rate.burst,
         }),
-        local_rate: Rate { per_second: round(config.rate).max(1), burst: u64::from(config.burst) },
+        local_rate: LocalRate { per_second: config.rate, burst: u64::from(config.burst) },
         ..defaults
     }
 }
@@ -76,7 +75,7 @@ mod tests {
             ("DSQL_CONNECT_TIMEOUT", "4s"),
             ("DSQL_STAGGERED_STARTUP", "false"),
             ("DSQL_RESERVOIR_INITIAL_FILL_TIMEOUT", "50s"),
-            ("DSQL_CONNECTION_RATE_LIMIT", "7"),
+            ("DSQL_CONNECTION_RATE_LIMIT", "0.7"),
             ("DSQL_CONNECTION_BURST_LIMIT", "70"),
             ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
             ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "leases"),
@@ -105,7 +104,7 @@ mod tests {
             heartbeat: seconds(20),
             sharing: Some(RateMode::Window),
             rate: Rate { per_second: 80, burst: 800 },
-            local_rate: Rate { per_second: 7, burst: 70 },
+            local_rate: LocalRate { per_second: 0.7, burst: 70 },
             ..Fleet::default()
         };
         assert_eq!((fleet(&settings), table(&settings)), (expected, Some("leases")));

@@ -8,10 +8,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::budget::Budget;
+use super::crowd::{self, Bucket};
+use super::fleet::{CLUSTER_BURST, CLUSTER_RATE};
 use super::number::{ceil, seconds};
 
 /// Permits that a process reserves at a time, and the most opens it has in flight.
-const BATCH: f64 = 64.0;
+pub(super) const BATCH: f64 = 64.0;
 /// From one reservation to the next.
 const RESERVE_EVERY: f64 = 0.25;
 /// From the start of a process to its first batch: it joins the ledger, reserves, and opens a few connections.
@@ -29,7 +31,7 @@ const NARROW: f64 = 0.03;
 /// The median and the mean duration of an open inside a region, and the standard deviation of its logarithm. The 99th
 /// percentile is 120 ms.
 const OPEN_MEDIAN: f64 = 0.015;
-const OPEN_MEAN: f64 = 0.022;
+pub(super) const OPEN_MEAN: f64 = 0.022;
 const OPEN_SIGMA: f64 = 0.894;
 
 /// A cold start.
@@ -42,14 +44,21 @@ pub(super) struct Fill {
     pub(super) peak: (f64, f64),
     /// The bucket ran empty, and processes queued.
     pub(super) is_queued: bool,
+    /// Opens that the cluster refuses because they come too fast.
+    pub(super) refused: u64,
 }
 
 impl Fill {
     /// Fills `processes` with `connections` each. They start within `stagger`, evenly spaced.
     pub(super) fn of(budget: &Budget, processes: u64, connections: f64, stagger: Duration) -> Self {
         let stagger = stagger.as_secs_f64();
+        let count = processes as f64;
+        let is_crowd = count * budget.rate > CLUSTER_RATE as f64
+            || count * budget.burst.min(connections) > CLUSTER_BURST as f64;
         if budget.is_shared {
             shared(budget, processes, connections, stagger)
+        } else if is_crowd {
+            crowd::fill(Bucket::full(budget.rate, budget.burst), processes, connections, stagger)
         } else {
             local(budget, processes, connections, stagger)
         }
@@ -141,10 +150,11 @@ fn shared(budget: &Budget, processes: u64, connections: f64, stagger: f64) -> Fi
     let high = second.most.max(1.0) + late;
     let low = short_second.most.max(1.0);
     let peak = if high - low < NARROW * high { (high, high) } else { (low, high) };
-    Fill { time: seconds(end + tail + slowest_open(last)), peak, is_queued }
+    Fill { time: seconds(end + tail + slowest_open(last)), peak, is_queued, refused: 0 }
 }
 
-/// Each process has its own bucket, and as many opens in flight as the reservoir allows.
+/// Each process has its own bucket, and as many opens in flight as the reservoir allows. All together stay within the
+/// cluster's bucket.
 fn local(budget: &Budget, processes: u64, connections: f64, stagger: f64) -> Fill {
     let processes = processes as f64;
     let last_start = stagger * (processes - 0.5) / processes;
@@ -157,11 +167,16 @@ fn local(budget: &Budget, processes: u64, connections: f64, stagger: f64) -> Fil
     let together = if stagger > 1.0 { (processes / stagger).ceil().min(processes) } else { processes };
     let peak = together * connections.min(budget.burst + budget.rate)
         + (processes - together) * (connections - budget.burst).clamp(0.0, budget.rate);
-    Fill { time: seconds(last_start + burst.max(later) + slowest_open(last)), peak: (peak, peak), is_queued }
+    Fill {
+        time: seconds(last_start + burst.max(later) + slowest_open(last)),
+        peak: (peak, peak),
+        is_queued,
+        refused: 0,
+    }
 }
 
 /// The slowest of so many opens, on average: by the expected maximum of normal numbers.
-fn slowest_open(opens: f64) -> f64 {
+pub(super) fn slowest_open(opens: f64) -> f64 {
     if opens < 2.0 {
         return OPEN_MEAN;
     }
@@ -255,6 +270,6 @@ mod tests {
         let budget = Budget { is_shared: false, rate: 10.0, burst: 100.0, share: 0.0, saved: 0.0 };
         let fill = Fill::of(&budget, 10, 150.0, STAGGER);
         assert_eq!(fill.time.as_secs(), 9, "the last starts after 4.75 s and takes 5 s");
-        assert_eq!(fill.peak.1, 2.0 * 110.0 + 8.0 * 10.0);
+        assert_eq!((fill.peak.1, fill.refused), (2.0 * 110.0 + 8.0 * 10.0, 0));
     }
 }

@@ -42,12 +42,42 @@ pub(super) struct Fleet {
     /// The shared rate.
     pub(super) rate: Rate,
     /// The rate of each process that shares none.
-    pub(super) local_rate: Rate,
+    pub(super) local_rate: LocalRate,
     /// The pause after each instance in a rolling restart.
     pub(super) restart_pause: Duration,
 }
 
-/// A connect rate.
+/// The connect rate of one process. In a large fleet, it is a part of one open per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct LocalRate {
+    pub(super) per_second: f64,
+    /// Opens at once after a quiet time.
+    pub(super) burst: u64,
+}
+
+impl LocalRate {
+    /// An equal part for each of so many processes: together they stay within the rate, and within the burst unless they are
+    /// more than that.
+    pub(super) fn part(rate: u64, burst: u64, processes: u64) -> Self {
+        let processes = processes.max(1);
+        // Below this, the limiter admits one open per hour.
+        let per_second = two_digits(rate as f64 / processes as f64).max(0.001);
+        Self { per_second, burst: (burst / processes).max(1) }
+    }
+}
+
+/// Rounded down to two significant digits, and to thousandths.
+fn two_digits(number: f64) -> f64 {
+    let unit = match number {
+        n if n >= 10.0 => 1.0,
+        n if n >= 1.0 => 10.0,
+        n if n >= 0.1 => 100.0,
+        _ => 1000.0,
+    };
+    (number * unit).floor() / unit
+}
+
+/// A connect rate of the whole fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rate {
     pub(super) per_second: u64,
@@ -106,7 +136,7 @@ impl Default for Fleet {
             heartbeat: Duration::from_secs(30),
             sharing: Some(RateMode::Bucket),
             rate: Rate { per_second: CLUSTER_RATE, burst: CLUSTER_BURST },
-            local_rate: Rate { per_second: 10, burst: 100 },
+            local_rate: LocalRate { per_second: 10.0, burst: 100 },
             restart_pause: Duration::from_secs(30),
         }
     }
@@ -221,5 +251,20 @@ mod tests {
     fn absurd_sizes_saturate() {
         let fleet = Fleet::of(u64::MAX, 2, 2, u64::MAX);
         assert_eq!((fleet.total(), fleet.slots(), fleet.headroom_percent()), (u64::MAX, u64::MAX, 0));
+    }
+    #[test]
+    fn equal_parts_stay_within_the_cluster_s_rate() {
+        for (processes, per_second, burst) in [
+            (1, 100.0, 1_000),
+            (3, 33.0, 333),
+            (40, 2.5, 25),
+            (500, 0.2, 2),
+            (1_024, 0.097, 1),
+            (20_000, 0.005, 1),
+        ] {
+            let part = LocalRate::part(CLUSTER_RATE, CLUSTER_BURST, processes);
+            assert_eq!(part, LocalRate { per_second, burst }, "{processes}");
+            assert!(part.per_second * processes as f64 <= CLUSTER_RATE as f64, "{processes}");
+        }
     }
 }

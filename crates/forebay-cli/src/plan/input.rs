@@ -65,8 +65,8 @@ pub(super) struct Input {
     rate_mode: Option<Sharing>,
 
     /// Opens per second of one process, with --rate-mode local [default: 10]
-    #[arg(long, value_name = "NUMBER", value_parser = count(100_000))]
-    local_rate: Option<u64>,
+    #[arg(long, value_name = "NUMBER", value_parser = local_rate)]
+    local_rate: Option<f64>,
 
     /// Opens at once of one process, with --rate-mode local [default: 100]
     #[arg(long, value_name = "NUMBER", value_parser = count(1_000_000))]
@@ -270,6 +270,13 @@ fn positive(text: &str) -> Result<Duration, String> {
     if time < Duration::from_secs(1) { Err("expected at least 1s".to_owned()) } else { Ok(time) }
 }
 
+/// Opens per second of one process, which may be less than one.
+fn local_rate(text: &str) -> Result<f64, String> {
+    let rate = text.trim().parse().ok();
+    rate.filter(|rate: &f64| (0.001..=100_000.0).contains(rate))
+        .ok_or_else(|| "expected a number from 0.001 to 100000".to_owned())
+}
+
 /// A price in dollars.
 pub(super) fn price(text: &str) -> Result<f64, String> {
     let price = text.trim().trim_start_matches('$').parse().ok();
@@ -337,7 +344,7 @@ mod tests {
     #[test]
     fn every_option_sets_its_field() {
         let read = read(
-            "plan --lifetime 30m --jitter 3m --guard-window 1m --rate 50 --burst 500 --rate-mode window --local-rate 5 \
+            "plan --lifetime 30m --jitter 3m --guard-window 1m --rate 50 --burst 500 --rate-mode window --local-rate 0.5 \
              --local-burst 6 --leases counter --limit 7 --cluster-limit 8 --startup-jitter 9s --restart-pause 1s --table t \
              --watermark half",
             &[],
@@ -354,7 +361,7 @@ mod tests {
             leases: Some(LeaseMode::Counter),
             sharing: Some(RateMode::Window),
             rate: super::super::fleet::Rate { per_second: 50, burst: 500 },
-            local_rate: super::super::fleet::Rate { per_second: 5, burst: 6 },
+            local_rate: super::super::fleet::LocalRate { per_second: 0.5, burst: 6 },
             restart_pause: seconds(1),
             ..Fleet::default()
         };

@@ -70,7 +70,7 @@ fn rolling_restart(fleet: &Fleet, budget: &Budget, connections: f64, fill: Durat
 }
 
 impl Fit {
-    fn of(fleet: &Fleet) -> Self {
+    pub(super) fn of(fleet: &Fleet) -> Self {
         if fleet.leases != Some(forebay_fleet::LeaseMode::Ledger) {
             return Self::Whole;
         }

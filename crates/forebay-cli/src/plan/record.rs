@@ -94,6 +94,7 @@ fn prediction(fleet: &Fleet, prediction: &Prediction) -> Value {
         "worst_second_steady": turnover.map(|turnover| json!({ "from": turnover.peak.0, "to": turnover.peak.1 })),
         "average_life": turnover.map(|turnover| rounded(turnover.life.as_secs_f64())),
         "peak_opens": { "from": rounded(prediction.fill.peak.0), "to": rounded(prediction.fill.peak.1) },
+        "refused_opens": prediction.fill.refused,
         "fill_time": rounded(prediction.fill.time.as_secs_f64()),
         "fill_time_is_lower_bound": prediction.fit == Fit::Split,
         "fill_time_of_one": rounded(prediction.one.time.as_secs_f64()),
@@ -120,11 +121,7 @@ fn check(checked: &Checked) -> Value {
             "predicted": { "from": rounded(row.predicted.0), "to": rounded(row.predicted.1) },
             "simulated": rounded(row.simulated),
             "error_percent": row.error_percent().map(rounded),
-            "holds": match row.verdict {
-                RowVerdict::Holds => Some(true),
-                RowVerdict::Off => Some(false),
-                RowVerdict::Shown => None,
-            },
+            "holds": row.verdict == RowVerdict::Holds,
         })
     });
     json!({

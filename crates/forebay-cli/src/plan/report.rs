@@ -98,14 +98,17 @@ fn settings(fleet: &Fleet) -> String {
         Some(RateMode::Window) => "shared by a window",
         None => "for each process",
     };
-    let limiter = if fleet.sharing.is_some() { fleet.rate } else { fleet.local_rate };
+    let (rate, burst) = if fleet.sharing.is_some() {
+        (fleet.rate.per_second as f64, fleet.rate.burst)
+    } else {
+        (fleet.local_rate.per_second, fleet.local_rate.burst)
+    };
     format!(
-        "lifetime {}, jitter {}, guard window {}; {leases}; {}/s and a burst of {} {sharing}",
+        "lifetime {}, jitter {}, guard window {}; {leases}; {rate}/s and a burst of {} {sharing}",
         exact(fleet.lifetime),
         exact(fleet.jitter),
         exact(fleet.guard_window),
-        limiter.per_second,
-        grouped(limiter.burst),
+        grouped(burst),
     )
 }
 
@@ -135,6 +138,10 @@ fn opens(page: &mut Page, fleet: &Fleet, prediction: &Prediction) {
         "peak, cold start",
         &format!("{} in the worst second", range((round(low), round(high)), "opens")),
     );
+    if prediction.fill.refused > 0 {
+        let refused = plural(prediction.fill.refused, "open");
+        page.line("refused, cold start", &format!("about {refused}: too fast for the cluster (53400)"));
+    }
 }
 
 fn times(page: &mut Page, fleet: &Fleet, prediction: &Prediction) {
@@ -234,7 +241,6 @@ pub(super) fn check(checked: &Checked) -> String {
         let verdict = match row.verdict {
             RowVerdict::Holds => "ok",
             RowVerdict::Off => "OFF",
-            RowVerdict::Shown => "",
         };
         let error = row.error_percent().map_or_else(String::new, |error| format!("{error:+.1} %"));
         let line = format!(

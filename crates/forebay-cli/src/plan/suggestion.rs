@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_fleet::{LeaseMode, RateMode};
 
-use super::fleet::{CLUSTER_BURST, CLUSTER_RATE, Fleet, Rate, SESSION_LENGTH};
+use super::fleet::{CLUSTER_BURST, CLUSTER_RATE, Fleet, LocalRate, Rate, SESSION_LENGTH};
 use super::number::{about, exact, plural};
 use super::prediction::Prediction;
 use super::warning::{FULL, LONG_LIFETIME};
@@ -82,10 +82,11 @@ fn coordinate(fleet: &mut Fleet) {
     if processes > 1 {
         (fleet.leases, fleet.sharing) = (Some(LeaseMode::Ledger), Some(RateMode::Bucket));
         // For the time without a table: all processes together stay within the rate.
-        fleet.local_rate = Rate { per_second: (rate / processes).max(1), burst: (burst / processes).max(1) };
+        fleet.local_rate = LocalRate::part(rate, burst, processes);
     } else {
         (fleet.leases, fleet.sharing) = (None, None);
-        fleet.local_rate = Rate { per_second: rate, burst: burst.min(fleet.per_process()).max(1) };
+        let burst = burst.min(fleet.per_process()).max(1);
+        fleet.local_rate = LocalRate { per_second: rate as f64, burst };
     }
 }
 
@@ -146,10 +147,14 @@ fn settings(before: &Fleet, fleet: &Fleet, fill: Duration, table: &str) -> Vec<S
         set("DSQL_DISTRIBUTED_RATE_LIMITER_LIMIT", fleet.rate.per_second.to_string(), None);
         set("DSQL_DISTRIBUTED_RATE_LIMITER_BURST", fleet.rate.burst.to_string(), None);
     }
-    let local = if fleet.sharing.is_some() {
-        "Of each process, while the table is unavailable."
-    } else {
-        "One process needs no table: its own rate is the cluster's."
+    let local = match fleet.sharing {
+        None => "One process needs no table: its own rate is the cluster's.",
+        // Not even a burst of one each stays within the cluster's.
+        Some(_) if fleet.processes() > fleet.rate.burst => {
+            "Of each process, while the table is unavailable. All at once are then more\n\
+             # than the cluster's burst; DSQL_DISTRIBUTED_AWAY_POLICY=closed opens nothing."
+        }
+        Some(_) => "Of each process, while the table is unavailable: an equal part of the rate.",
     };
     set("DSQL_CONNECTION_RATE_LIMIT", fleet.local_rate.per_second.to_string(), Some(local.to_owned()));
     set("DSQL_CONNECTION_BURST_LIMIT", fleet.local_rate.burst.to_string(), None);
@@ -186,11 +191,23 @@ mod tests {
         assert!(suggestion.env_file().contains("# 50, not 100: 80 %"), "{}", suggestion.env_file());
     }
 
+    /// The rates of all processes together are within the cluster's, also while there is no table.
+    #[test]
+    fn five_hundred_processes_get_a_part_of_one_open_per_second() {
+        let suggestion = suggest(&Fleet::of(5, 100, 1, 10));
+        let file = suggestion.env_file();
+        assert!(file.contains("\nDSQL_CONNECTION_RATE_LIMIT=0.2\nDSQL_CONNECTION_BURST_LIMIT=2\n"), "{file}");
+        assert!(!file.contains("AWAY_POLICY"), "{file}");
+        let crowd = suggest(&Fleet::of(5, 300, 1, 4)).env_file();
+        assert!(crowd.contains("AWAY_POLICY=closed opens nothing"), "{crowd}");
+        assert!(crowd.lines().all(|line| line.chars().count() <= 80), "{crowd}");
+    }
+
     #[test]
     fn one_process_needs_no_table() {
         let suggestion = suggest(&Fleet::of(1, 1, 2, 50));
         assert_eq!((suggestion.fleet.leases, suggestion.fleet.sharing), (None, None));
-        assert_eq!(suggestion.fleet.local_rate, Rate { per_second: 100, burst: 100 });
+        assert_eq!(suggestion.fleet.local_rate, LocalRate { per_second: 100.0, burst: 100 });
         assert!(!suggestion.env_file().contains("DISTRIBUTED"));
     }
 
@@ -221,6 +238,7 @@ mod tests {
                 (suggestion.fleet.lifetime, suggestion.fleet.jitter, suggestion.fleet.guard_window));
             prop_assert_eq!(settings.config.max_open as u64, suggestion.fleet.connections);
             prop_assert_eq!(settings.leases.is_some(), fleet.processes() > 1);
+            prop_assert!(settings.config.rate * fleet.processes() as f64 <= 100.0, "{}", settings.config.rate);
             let left = warnings(&suggestion.fleet, &Prediction::of(&suggestion.fleet));
             // Small pools of many processes can exceed the limit whatever is set, and a process can be too large.
             let beyond = [Kind::Headroom, Kind::AboveLimit, Kind::NoOverlap, Kind::SplitSlots, Kind::ShortLifetime];

@@ -32,7 +32,8 @@ fn suggestions_for_random_fleets_pass_their_check() {
         let fleet = random_fleet(number, most, processes);
         let suggestion = Suggestion::of(&fleet, false, "forebay").fleet;
         let check = Check::of(&suggestion).expect("a suggestion is a valid scenario");
-        let checked = check.run(number, &mut ()).expect("nobody ends it");
+        let outcome = forebay_sim::run(&check.scenario, number, &mut ()).expect("nobody ends it");
+        let checked = check.compare(&outcome);
         let Fleet { services, instances, pools, connections, .. } = fleet;
         let shape = format!("{services}x{instances}x{pools}x{connections}");
         let row = |name: &str| checked.rows.iter().find(|row| row.name == name).expect("it was simulated");

@@ -6,7 +6,7 @@ use forebay_fleet::LeaseMode;
 use forebay_sim::grouped;
 
 use super::budget::Budget;
-use super::fleet::{CLUSTER_BURST, CLUSTER_RATE, Fleet, SESSION_LENGTH};
+use super::fleet::{CLUSTER_BURST, CLUSTER_RATE, Fleet, LocalRate, SESSION_LENGTH};
 use super::number::{about, exact, rate};
 use super::prediction::{Fit, Prediction};
 
@@ -225,21 +225,27 @@ fn settings(fleet: &Fleet, warn: Warn<'_>) {
         "lower --burst to 1000",
     );
     let local = fleet.local_rate;
-    let (rates, bursts) =
-        (local.per_second.saturating_mul(fleet.processes()), local.burst.saturating_mul(fleet.processes()));
+    let processes = fleet.processes();
+    let (rates, bursts) = (local.per_second * processes as f64, local.burst.saturating_mul(processes));
+    let remedy = if processes > CLUSTER_BURST {
+        "share the rate: --rate-mode bucket; so many processes cannot stay within it on their own".to_owned()
+    } else {
+        let LocalRate { per_second, burst } = LocalRate::part(CLUSTER_RATE, CLUSTER_BURST, processes);
+        format!("share the rate: --rate-mode bucket; or --local-rate {per_second} --local-burst {burst}")
+    };
     warn(
-        fleet.sharing.is_none() && (rates > CLUSTER_RATE || bursts.min(fleet.total()) > CLUSTER_BURST),
+        fleet.sharing.is_none() && (rates > CLUSTER_RATE as f64 || bursts.min(fleet.total()) > CLUSTER_BURST),
         Kind::Uncoordinated,
         &|| {
             format!(
                 "{} processes with {}/s and bursts of {} each exceed the cluster's {CLUSTER_RATE}/s and {}",
-                grouped(fleet.processes()),
+                grouped(processes),
                 local.per_second,
                 grouped(local.burst),
                 grouped(CLUSTER_BURST)
             )
         },
-        "share the rate: --rate-mode bucket",
+        &remedy,
     );
 }
 

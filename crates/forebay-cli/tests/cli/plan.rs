@@ -112,7 +112,36 @@ fn a_check_passes_and_fits_the_page() {
     assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
     let again = json(&["plan", "2x2x1x10", "--check", "--seed", "5", "--json"]);
     assert_eq!((&again["check"]["passed"], &again["check"]["seed"]), (&true.into(), &5.into()));
-    assert_eq!(again["check"]["rows"].as_array().map(Vec::len), Some(6));
+    let rows = again["check"]["rows"].as_array().expect("a list");
+    assert_eq!(rows.len(), 6);
+    // Every row is judged, in both forms.
+    assert!(rows.iter().all(|row| row["holds"] == true), "{rows:#?}");
+    let shown = plan.lines().filter(|line| line.contains("/s") && line.ends_with("  ok")).count();
+    assert_eq!(shown + 1, 6, "and the fill time:\n{plan}");
+}
+
+/// Without a shared table, all processes together ask for more than the cluster admits.
+#[test]
+fn the_cluster_refuses_a_crowd() {
+    let arguments = ["plan", "5x100x1x10", "--leases", "off", "--rate-mode", "local"];
+    let plan = json(&[&arguments[..], &["--json"]].concat());
+    let fill = plan["prediction"]["fill_time"].as_f64().expect("a number");
+    // 5,000 connections at 100 a second, after a burst of 1,000; the simulator takes 49 s.
+    assert!((40.0..56.0).contains(&fill), "{fill}");
+    assert!(plan["prediction"]["refused_opens"].as_u64() > Some(1_000), "{:#}", plan["prediction"]);
+    let settings = &plan["suggestion"]["settings"];
+    assert_eq!(settings["DSQL_CONNECTION_RATE_LIMIT"], "0.2", "500 processes are 100/s together");
+    assert_eq!(settings["DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED"], "true");
+    let output = forebay(&arguments);
+    let shown = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(shown.contains("refused, cold start about"), "{shown}");
+    let remedy = "Remedy: share the rate: --rate-mode bucket; or --local-rate 0.2 --local-burst 2.";
+    assert!(shown.contains(remedy), "{shown}");
+    let small = [&arguments[..], &["--local-rate", "0.2", "--local-burst", "2", "--json"]].concat();
+    assert_eq!(json(&small)["prediction"]["refused_opens"], 0);
+    let many = forebay(&["plan", "5x300x1x2", "--leases", "off", "--rate-mode", "local"]);
+    let shown = text(&many.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(shown.contains("so many processes cannot stay within it on their own"), "{shown}");
 }
 
 #[test]
@@ -179,6 +208,11 @@ fn a_wrong_environment_is_a_clear_error() {
         stderr.contains("DSQL_RESERVOIR_GUARD_WINDOW is") && stderr.contains("DSQL_MAX_CONNS"),
         "{stderr}"
     );
+    // Programs are told, too.
+    let refused = with_variables(&["plan", "--from-env", "--json"], &variables);
+    let told: Value = serde_json::from_slice(&refused.stdout).expect("stdout is one JSON object");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(told["error"].as_str().is_some_and(|error| error.contains("DSQL_MAX_CONNS")), "{told:#}");
     let ignored = with_variables(&["plan"], &variables);
     assert!(ignored.status.success(), "the environment is not read unless asked");
 }
@@ -192,6 +226,10 @@ fn bad_input_names_the_remedy() {
         (&["plan", "--lifetime", "11"], "a time with a unit, such as 45s"),
         (&["plan", "--lifetime", "0s"], "at least 1s"),
         (&["plan", "--jitter", "1000h"], "at most 168h"),
+        (&["plan", "--local-rate", "0"], "from 0.001 to 100000"),
+        (&["plan", "--local-rate", "NaN"], "from 0.001 to 100000"),
+        (&["plan", "99999999999999999999x1x1x1"], "such as 4x10x2x50"),
+        (&["plan", "18446744073709551615x2x2x2"], "lower --instances"),
         (&["plan", "--rate", "fast"], "invalid value 'fast' for '--rate"),
         (&["plan", "--write-price", "free"], "expected dollars"),
         (&["plan", "--leases", "led"], "ledger"),
@@ -220,6 +258,29 @@ fn absurd_settings_get_warnings_and_never_a_panic() {
         &["--leases", "off", "--rate-mode", "window", "--instances", "50"],
         &["--leases", "counter", "--rate-mode", "local", "--instances", "50"],
         &["--connections", "1000000"],
+        &[
+            "--connections",
+            "1000000",
+            "--cluster-limit",
+            "1000000",
+            "--leases",
+            "off",
+            "--rate-mode",
+            "local",
+        ],
+        &[
+            "--instances",
+            "20000",
+            "--connections",
+            "50",
+            "--cluster-limit",
+            "1000000",
+            "--leases",
+            "off",
+            "--rate-mode",
+            "local",
+        ],
+        &["--rate-mode", "local", "--leases", "off", "--local-rate", "0.001", "--local-burst", "1"],
         &["--startup-jitter", "10m", "--restart-pause", "168h", "--instances", "3"],
     ] {
         let output = forebay(&[&["plan"], arguments].concat());

@@ -27,6 +27,10 @@ fn a_wrong_endpoint_that_nobody_knows() {
     for check in ["tcp", "tls", "connect"] {
         assert_eq!(found.statuses(check), ["skipped"], "{}", found.text);
     }
+    // Alone, each of them finds out by itself.
+    for check in ["tcp", "tls"] {
+        place.examine(&["--only", check]).names(check, fault, "cannot be looked up");
+    }
 }
 
 #[test]
@@ -128,11 +132,17 @@ fn no_credentials() {
     let mut place = Place::new();
     place.unset("AWS_ACCESS_KEY_ID").unset("AWS_SECRET_ACCESS_KEY").unset("AWS_SESSION_TOKEN");
     let found = place.examine(&[]);
-    found.names("credentials", "no-credentials", "no credentials");
+    found.names("credentials", "no-credentials", "there are no credentials");
+    assert!(!found.text.contains("again"), "the doctor tries once:\n{}", found.text);
     for check in ["token", "connect", "tables"] {
         assert_eq!(found.statuses(check), ["skipped"], "{}", found.text);
     }
     assert!(found.statuses("tls").contains(&"ok"), "{}", found.text);
+    for check in ["token", "connect"] {
+        let found = place.examine(&["--only", check]);
+        found.names(check, "no-token", "there are no credentials");
+        assert!(!found.text.contains("again"), "{}", found.text);
+    }
 }
 
 #[test]
@@ -178,6 +188,22 @@ fn a_missing_table() {
     found.names("tables", "missing-table", "no such table: nowhere");
     // The table of the rate is another one now, and is fine.
     assert!(found.text.contains("table forebay (rate) answers"), "{}", found.text);
+}
+
+/// The name of the table is missing. What is on is not called off because of it.
+#[test]
+fn no_name_of_a_table() {
+    let mut place = Place::new();
+    place.unset("DSQL_DISTRIBUTED_CONN_LEASE_TABLE");
+    let found = place.examine(&[]);
+    found.names("configuration", "invalid-setting", "DSQL_DISTRIBUTED_CONN_LEASE_TABLE is not set");
+    assert!(!found.text.contains("is not true") && !found.text.contains("neither leases"), "{}", found.text);
+    assert_eq!(found.record["failures"], 1, "{}", found.text);
+    let seen = found.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = "leases: DSQL_DISTRIBUTED_CONN_LEASE_ENABLED is true, but the settings are wrong: see check configuration";
+    assert!(seen.contains(words), "{}", found.text);
+    // The rate has a table.
+    assert!(seen.contains("table forebay (rate) answers"), "{}", found.text);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod healthy;
 mod page;
 mod place;
 mod proxy;
+mod running_service;
 #[allow(dead_code, reason = "the tests of `lease` and `limiter` use more of it")]
 #[path = "../fleet/server.rs"]
 mod server;

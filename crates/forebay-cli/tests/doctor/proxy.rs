@@ -14,6 +14,8 @@ pub(crate) struct Behaviour {
     pub(crate) date: Option<&'static str>,
     /// What it answers to everything, instead of asking: a status and a body.
     pub(crate) always: Option<(u16, String)>,
+    /// The host that it asks for, instead of the one that it was asked for.
+    pub(crate) host: Option<&'static str>,
 }
 
 pub(crate) struct Proxy {
@@ -35,6 +37,11 @@ impl Proxy {
             }
         });
         Self { address, asked }
+    }
+
+    /// Before the server at this address, which it asks by another name.
+    pub(crate) fn renaming(address: SocketAddr, host: &'static str) -> Self {
+        Self::start(&address.to_string(), Behaviour { host: Some(host), ..Behaviour::default() })
     }
 
     pub(crate) fn url(&self) -> String {
@@ -69,9 +76,13 @@ fn serve(
             "content-length" => length = value.trim().parse().unwrap_or(0),
             "x-amz-target" => action = value.rsplit('.').next().unwrap_or_default().trim().to_owned(),
             "connection" => continue,
+            "host" if behaviour.host.is_some() => continue,
             _ => {}
         }
         head += &line;
+    }
+    if let Some(host) = behaviour.host {
+        head += &format!("host: {host}\r\n");
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
