@@ -17,6 +17,8 @@ mod foreground;
 mod lease;
 #[cfg(feature = "aws")]
 mod limiter;
+#[cfg(test)]
+mod manual;
 mod missing_features;
 mod output;
 mod packaging;

@@ -73,6 +73,8 @@ mod manual {
     mod configuration {}
     #[doc = include_str!("../../../docs/dsql.md")]
     mod dsql {}
+    #[doc = include_str!("../../../docs/migrate.md")]
+    mod migrate {}
     #[doc = include_str!("../README.md")]
     mod readme {}
 }

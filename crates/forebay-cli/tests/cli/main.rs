@@ -1,5 +1,6 @@
 //! The command, as its users run it.
 
+mod manual;
 mod plan;
 mod sim;
 
