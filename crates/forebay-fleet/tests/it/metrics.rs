@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use forebay::Seed;
 use forebay::rt::{ProcessClock, Runtime, VirtualTime};
-use forebay_fleet::{Faults, FaultyTable, Fleet, FleetSettings, LeaseMode, MemoryTable, RateMode, Tables, operator};
+use forebay_fleet::{
+    Faults, FaultyTable, Fleet, FleetSettings, LeaseMode, MemoryTable, RateMode, Tables, operator,
+};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::support::{ENDPOINT, bucket, leases, seconds, settings};
