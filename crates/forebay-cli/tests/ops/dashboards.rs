@@ -89,29 +89,27 @@ fn trouble() -> Scene {
 fn every_panel_and_rule_has_data_of_a_running_service() {
     let scene = trouble();
     let prometheus = scene.prometheus();
-    // The table fails now and then, so that failed calls are there, too.
-    until(|| match prometheus.series("dsql_distributed_conn_lease_held > 0") {
-        0 => Err("the service does not join".to_owned()),
-        _ => Ok(()),
+    scene.wait_for("dsql_distributed_conn_lease_held > 0");
+    // The table is gone for a while: calls fail.
+    let table = serde_json::json!({ "TableName": "forebay" });
+    scene.dynamo.database.delete_table(serde_json::from_value(table).unwrap()).unwrap();
+    scene.wait_for("dsql_distributed_store_failures_total > 0");
+    assert!(scene.shell("forebay lease setup").status.success());
+    let rules = until(|| {
+        let mut answer = prometheus.get("rules", &[]);
+        let groups = answer["groups"].as_array_mut().unwrap();
+        let rules: Vec<Value> = groups
+            .iter_mut()
+            .flat_map(|group| std::mem::take(group["rules"].as_array_mut().unwrap()))
+            .collect();
+        match rules.iter().find(|rule| rule["health"] != "ok") {
+            Some(rule) => Err(format!("{rule}")),
+            None => Ok(rules),
+        }
     });
-    let groups = prometheus.get("rules", &[]);
-    let rules: Vec<&Value> = groups["groups"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .flat_map(|group| group["rules"].as_array().unwrap())
-        .collect();
-    let recorded: Vec<&str> = rules
-        .iter()
-        .filter(|rule| rule["type"] == "recording")
-        .map(|rule| rule["name"].as_str().unwrap())
-        .collect();
-    for rule in &rules {
-        until(|| match rule["health"].as_str() {
-            Some("err") => Err(format!("{rule}")),
-            _ => Ok(()),
-        });
-    }
+    let recorded = rules.iter().filter(|rule| rule["type"] == "recording");
+    let recorded: Vec<&str> = recorded.map(|rule| rule["name"].as_str().unwrap()).collect();
+    assert!(recorded.len() > 10 && rules.len() > recorded.len() + 10, "{rules:?}");
 
     // Metrics and labels, by what the service exports.
     let page =

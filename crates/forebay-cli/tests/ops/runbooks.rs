@@ -4,7 +4,6 @@ use dsql_local::Fault;
 use forebay_fleet::Item;
 
 use crate::page::{Page, names};
-use crate::process::until;
 use crate::scene::Scene;
 use crate::server::{DynamoDb, ENDPOINT};
 use crate::service::{CALLERS, HOLD};
@@ -20,15 +19,8 @@ fn inject(scene: &Scene, fault: &str) {
 /// A service that was full before its incident.
 fn healthy(mut scene: Scene) -> Scene {
     scene.start();
-    full(&scene);
+    scene.wait_for("dsql_reservoir_size == dsql_reservoir_target");
     scene
-}
-
-fn full(scene: &Scene) {
-    until(|| match scene.prometheus().series("dsql_reservoir_size == dsql_reservoir_target") {
-        0 => Err("the reservoir does not get full".to_owned()),
-        _ => Ok(()),
-    });
 }
 
 #[test]
@@ -134,6 +126,10 @@ fn dynamodb() {
 #[test]
 fn tokens() {
     let (page, mut scene) = (Page::read("tokens.md"), Scene::new());
+    // With a fleet, a service without credentials does not start.
+    for name in ["DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED"] {
+        scene.set(name, "false");
+    }
     scene.unset("AWS_ACCESS_KEY_ID").unset("AWS_SECRET_ACCESS_KEY").start();
     scene.prometheus().expect_alert("DSQLTokenNotRenewed");
     page.run(LOOK, &scene);

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use dsql_local::{Cluster, Config, Credentials};
 
-use crate::process::{Process, free_address};
+use crate::process::{Process, free_address, until};
 use crate::prometheus::{Prometheus, programs};
 use crate::server::{DynamoDb, ENDPOINT};
 use crate::service;
@@ -99,6 +99,14 @@ impl Scene {
 
     pub(crate) fn prometheus(&self) -> &Prometheus {
         self.prometheus.as_ref().expect("Prometheus runs")
+    }
+
+    /// Waits until an expression has data.
+    pub(crate) fn wait_for(&self, expression: &str) {
+        until(|| match self.prometheus().series(expression) {
+            0 => Err(format!("there is no {expression}")),
+            _ => Ok(()),
+        });
     }
 
     /// `text` of a page, with what it stands for here.

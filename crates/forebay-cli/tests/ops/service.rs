@@ -32,9 +32,8 @@ fn service() {
         let member = forebay_aws::join(&options).await.unwrap();
         let dsql: DsqlPool<Postgres> = member.pool(options).connect().await.unwrap();
         let hold = Duration::from_millis(number(HOLD).unwrap_or(20));
-        for _ in 0..number(CALLERS).unwrap_or(2) {
-            tokio::spawn(call(dsql.clone(), hold));
-        }
+        let callers = number(CALLERS).unwrap_or(2);
+        tokio::spawn(serve(dsql.clone(), callers, hold));
         let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
         ended.await.unwrap().unwrap();
         let patience = Duration::from_secs(10);
@@ -43,11 +42,23 @@ fn service() {
     });
 }
 
+/// Creates its table, as a migration does, and then has callers.
+async fn serve(dsql: DsqlPool<Postgres>, callers: u64, hold: Duration) {
+    let create =
+        "CREATE TABLE IF NOT EXISTS payment (id UUID PRIMARY KEY DEFAULT gen_random_uuid(), amount INT)";
+    while dsql.run("create", async |tx| Ok::<_, Error>(tx.batch_execute(create).await?)).await.is_err() {
+        sleep(Duration::from_millis(200)).await;
+    }
+    for _ in 0..callers {
+        tokio::spawn(call(dsql.clone(), hold));
+    }
+}
+
 /// A caller: one transaction after the other. What fails is tried again, as a request that users repeat.
 async fn call(dsql: DsqlPool<Postgres>, hold: Duration) {
     loop {
         let done = dsql.run("pay", async |tx| {
-            tx.batch_execute("SELECT 1").await?;
+            tx.batch_execute("INSERT INTO payment (amount) VALUES (1)").await?;
             sleep(hold).await;
             Ok::<_, Error>(())
         });
