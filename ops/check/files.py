@@ -2,6 +2,7 @@
 
 - The task definition is what ECS accepts, by AWS's own model of its API.
 - Every alert has a test in which it fires and one in which it is silent.
+- Every link of the runbooks leads somewhere.
 - Every alert has a summary, a description with values, and a runbook that exists.
 """
 
@@ -115,6 +116,14 @@ for name, rule in alerts.items():
     target = rule["annotations"]["runbook_url"].removeprefix("docs/runbooks/")
     if f"| [`{name}`]({target}) |" not in index:
         problem(rules, f"docs/runbooks/README.md does not list | [`{name}`]({target}) |")
+
+# Links
+for page in [*(DOCS / "runbooks").glob("*.md"), *OPS.rglob("*.md")]:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        target, _, heading = link.partition("#")
+        file = page.parent / target if target else page
+        if not file.exists() or (heading and heading not in anchors(file)):
+            problem(page, f"links {link}, which does not exist")
 
 for one in problems:
     print(one, file=sys.stderr)

@@ -121,9 +121,15 @@ fn every_panel_and_rule_has_data_of_a_running_service() {
         legend: String::new(),
     }));
     until(|| {
-        let metrics = exported(&page());
+        let page = page();
+        let metrics = exported(&page);
         for query in &all {
             check(query, &metrics, &recorded)?;
+            for (label, value) in promql::values(&query.expression) {
+                if !page.contains(&format!("{label}=\"{value}\"")) {
+                    return Err(format!("{}: {label} is never {value}", query.place));
+                }
+            }
         }
         Ok(())
     });

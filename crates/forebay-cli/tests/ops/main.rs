@@ -3,6 +3,7 @@
 
 mod dashboards;
 mod deployment;
+mod mentions;
 mod page;
 mod process;
 mod prometheus;

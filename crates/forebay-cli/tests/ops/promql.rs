@@ -28,6 +28,20 @@ pub(crate) fn labels(expression: &str) -> BTreeSet<String> {
     labels
 }
 
+/// Values that it selects, with their labels. A pattern is not a value.
+pub(crate) fn values(expression: &str) -> Vec<(String, String)> {
+    let mut values = Vec::new();
+    for inside in expression.split('{').skip(1).filter_map(|rest| rest.split('}').next()) {
+        for (label, value) in inside.split(", ").filter_map(|one| one.split_once('=')) {
+            let alternatives = value.trim_start_matches('~').trim_matches('"').split('|');
+            let plain =
+                alternatives.filter(|one| one.chars().all(|one| one.is_ascii_alphanumeric() || one == '_'));
+            values.extend(plain.map(|one| (label.trim_end_matches('!').to_owned(), one.to_owned())));
+        }
+    }
+    values
+}
+
 /// Labels in `{{label}}`.
 pub(crate) fn of_legend(legend: &str) -> BTreeSet<String> {
     legend
@@ -49,5 +63,7 @@ fn metrics_and_labels_are_found() {
     let expression = "sum by (service, le) (rate(dsql_a_bucket{pool=~\"x|y\", reason!=\"dsql_b\"}[5m])) / service:dsql_c:sum";
     assert_eq!(metrics(expression), ["dsql_a_bucket", "service:dsql_c:sum"].map(str::to_owned).into());
     assert_eq!(labels(expression), ["le", "pool", "reason", "service"].map(str::to_owned).into());
+    let pairs = [("pool", "x"), ("pool", "y"), ("reason", "dsql_b")];
+    assert_eq!(values(expression), pairs.map(|(label, value)| (label.to_owned(), value.to_owned())));
     assert_eq!(of_legend("p99, {{service}}"), ["service".to_owned()].into());
 }
