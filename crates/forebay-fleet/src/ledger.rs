@@ -210,6 +210,7 @@ impl Ledger {
                 warn!(target: "forebay", instance, slots, "Distributed connection lease: removed a dead instance; its slots are free");
             }
             LedgerEvent::Lost { shard, slots } => {
+                telemetry.losses.increment(1);
                 warn!(target: "forebay", shard, slots, "Distributed connection lease: our entry was removed; joining again");
             }
             LedgerEvent::LimitDiffers { ours, theirs } => {

@@ -15,6 +15,7 @@ forebay::metrics! {
     HELD "conn_lease_held" Gauge None, "Slots this process holds (ledger), or leases (counter)";
     HEARTBEATS "lease_beats_total" Counter None, "Heartbeats of this process";
     REAPS "lease_reaps_total" Counter None, "Dead instances that this process has removed";
+    LOSSES "lease_losses_total" Counter None, "Times that the entry of this process was removed while it lived";
     CONFLICTS "lease_conflicts_total" Counter None, "Writes that failed because another instance wrote first";
     STORE_LATENCY "store_latency_milliseconds" Histogram Some("operation"), "Duration of calls to the table";
     STORE_FAILURES "store_failures_total" Counter Some("operation"), "Calls to the table that timed out or failed";
@@ -35,6 +36,7 @@ pub(crate) struct Telemetry {
     pub(crate) held: Gauge,
     pub(crate) heartbeats: Counter,
     pub(crate) reaps: Counter,
+    pub(crate) losses: Counter,
     pub(crate) conflicts: Counter,
     pub(crate) write_units: Counter,
     pub(crate) read_units: Counter,
@@ -58,6 +60,7 @@ impl Telemetry {
             held: gauge(HELD),
             heartbeats: counter(HEARTBEATS),
             reaps: counter(REAPS),
+            losses: counter(LOSSES),
             conflicts: counter(CONFLICTS),
             write_units: counter(WRITE_UNITS),
             read_units: counter(READ_UNITS),

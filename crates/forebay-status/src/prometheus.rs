@@ -4,42 +4,12 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use forebay::Instant;
-use forebay::metrics::{AGE_BUCKETS, LATENCY_BUCKETS};
+use forebay::metrics::BUCKETS;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use parking_lot::Mutex;
 
-/// The histograms of latencies. Reservoirs and fleets have a prefix before these names.
-const LATENCIES: [Name; 8] = [
-    Name::EndsWith("_reservoir_checkout_latency_milliseconds"),
-    Name::EndsWith("_reservoir_open_latency_milliseconds"),
-    Name::EndsWith("_distributed_store_latency_milliseconds"),
-    Name::EndsWith("_distributed_rate_wait_milliseconds"),
-    Name::Is("dsql_pool_wait_duration"),
-    Name::Is("dsql_tx_latency"),
-    Name::Is("dsql_tx_backoff"),
-    Name::Is("pool.acquire.wait_ms"),
-];
-
-/// The histograms of ages.
-const AGES: [Name; 1] = [Name::EndsWith("_reservoir_connection_age_seconds")];
-
 /// How often the recorder is tidied up: without that, samples pile up until the next scrape.
 const UPKEEP: Duration = Duration::from_secs(5);
-
-#[derive(Clone, Copy)]
-enum Name {
-    Is(&'static str),
-    EndsWith(&'static str),
-}
-
-impl Name {
-    fn matcher(self) -> Matcher {
-        match self {
-            Self::Is(name) => Matcher::Full(name.to_owned()),
-            Self::EndsWith(end) => Matcher::Suffix(end.to_owned()),
-        }
-    }
-}
 
 /// The recorder of this process, if it is ours. There can be only one.
 static INSTALLED: OnceLock<PrometheusHandle> = OnceLock::new();
@@ -86,11 +56,10 @@ pub fn prometheus() -> Result<impl Fn() -> String + Clone + Send + Sync + 'stati
 
 /// A recorder with buckets for every histogram.
 fn builder() -> Result<PrometheusBuilder, PrometheusError> {
-    let ages = AGES.iter().map(|name| (name, &AGE_BUCKETS[..]));
-    let latencies = LATENCIES.iter().map(|name| (name, &LATENCY_BUCKETS[..]));
-    ages.chain(latencies)
-        .try_fold(PrometheusBuilder::new(), |builder, (name, buckets)| {
-            builder.set_buckets_for_metric(name.matcher(), buckets)
+    BUCKETS
+        .iter()
+        .try_fold(PrometheusBuilder::new(), |builder, (end, buckets)| {
+            builder.set_buckets_for_metric(Matcher::Suffix((*end).to_owned()), buckets)
         })
         .map_err(|error| PrometheusError::Build(error.to_string()))
 }

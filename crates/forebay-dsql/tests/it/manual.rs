@@ -1,6 +1,7 @@
 //! The manual says what the code does.
 
-use forebay_dsql::{Options, metrics};
+use forebay::metrics::{BUCKETS, Kind};
+use forebay_dsql::{Options, metrics, pool_metrics};
 
 const PAGE: &str = include_str!("../../../../docs/dsql.md");
 
@@ -8,6 +9,14 @@ const PAGE: &str = include_str!("../../../../docs/dsql.md");
 fn the_page_lists_every_metric() {
     let table = metrics::manual();
     assert!(PAGE.contains(&table), "docs/dsql.md lacks this table:\n{table}");
+}
+
+#[test]
+fn every_histogram_has_buckets() {
+    let all = metrics::ALL.iter().chain(pool_metrics::ALL);
+    for metric in all.filter(|metric| metric.kind == Kind::Histogram) {
+        assert!(BUCKETS.iter().any(|(end, _)| metric.name.ends_with(end)), "{}", metric.name);
+    }
 }
 
 #[test]

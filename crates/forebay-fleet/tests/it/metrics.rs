@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use forebay::Seed;
 use forebay::rt::{ProcessClock, Runtime, VirtualTime};
-use forebay_fleet::{Faults, FaultyTable, Fleet, FleetSettings, LeaseMode, MemoryTable, RateMode, Tables};
+use forebay_fleet::{
+    Faults, FaultyTable, Fleet, FleetSettings, LeaseMode, MemoryTable, RateMode, Tables, operator,
+};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
-use crate::support::{bucket, leases, seconds, settings};
+use crate::support::{ENDPOINT, bucket, leases, seconds, settings};
 
 /// The metrics after `run`.
 fn metrics_after(run: impl FnOnce(&VirtualTime, &MemoryTable)) -> String {
@@ -92,6 +94,20 @@ fn dead_instances_that_were_removed() {
         time.advance(seconds(300));
     });
     assert_shows(&text, &["lease_reaps_total 1", "conn_lease_active 10", "conn_lease_held 10"]);
+}
+
+#[test]
+fn entries_that_were_removed_while_their_instance_lived() {
+    let text = metrics_after(|time, table| {
+        let fleet = start(time, counting(LeaseMode::Ledger, 1000), Tables::one(table.clone()));
+        time.advance(seconds(1));
+        let name = fleet.status().instance;
+        let freed = time.run(operator::evict(table, time, ENDPOINT, &name)).unwrap();
+        assert!(freed > 0);
+        time.advance(seconds(61));
+        assert!(fleet.status().slots > 0, "it has joined again");
+    });
+    assert_shows(&text, &["lease_losses_total 1", "lease_reaps_total 0"]);
 }
 
 #[test]

@@ -49,6 +49,11 @@ fn the_manual_lists_every_metric() {
     assert!(manual.contains(&table), "docs/flight.md is out of date; its table should be:\n{table}");
 }
 
+#[test]
+fn the_histogram_has_buckets() {
+    assert!(forebay::metrics::BUCKETS.iter().any(|(name, _)| *name == metrics::ACQUIRE_WAIT));
+}
+
 #[tokio::test]
 async fn status_counts_connections_and_waiters() {
     let server = server().await;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay::memory::Answer;
-use forebay::metrics::{self, AGE_BUCKETS, LATENCY_BUCKETS};
+use forebay::metrics::{self, BUCKETS};
 use forebay::{Failure, Metrics, Reservoir};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 
@@ -13,12 +13,12 @@ const MANUAL: &str = include_str!("../../../../docs/metrics.md");
 
 /// Runs a reservoir through successes and failures, and returns the final Prometheus text.
 fn scrape(scenario: impl FnOnce(&World, &Reservoir<forebay::memory::Memory>)) -> String {
-    let recorder = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_milliseconds".into()), &LATENCY_BUCKETS)
-        .unwrap()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &AGE_BUCKETS)
-        .unwrap()
-        .build_recorder();
+    // As the manual says.
+    let mut exporter = PrometheusBuilder::new();
+    for (end, buckets) in BUCKETS {
+        exporter = exporter.set_buckets_for_metric(Matcher::Suffix(end.into()), buckets).unwrap();
+    }
+    let recorder = exporter.build_recorder();
     let handle = recorder.handle();
     ::metrics::with_local_recorder(&recorder, || {
         let world = World::new();
