@@ -129,7 +129,7 @@ pub(super) fn fill(own: Bucket, processes: u64, connections: f64, stagger: f64) 
         second.add(at, tried);
         last = now;
         if process.missing > 0 {
-            events.push(Reverse((micros(next).max(at + 1), number)));
+            events.push(Reverse((micros(next).max(at.saturating_add(1)), number)));
         }
         if opened >= FOLLOWED / 2 && halfway.is_none() {
             halfway = Some((now, opened, refused));
@@ -159,7 +159,7 @@ impl LastSecond {
         self.attempts.push_back((at, attempts));
         self.sum += attempts;
         while let Some((first, old)) =
-            self.attempts.front().copied().filter(|(first, _)| first + 1_000_000 <= at)
+            self.attempts.front().copied().filter(|(first, _)| first.saturating_add(1_000_000) <= at)
         {
             debug_assert!(first < at);
             self.attempts.pop_front();

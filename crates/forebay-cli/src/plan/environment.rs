@@ -9,6 +9,10 @@ use super::fleet::{Fleet, LocalRate, Rate, Watermark};
 /// The variable of the lifetime.
 pub(super) const LIFETIME: &str = "DSQL_RESERVOIR_BASE_LIFETIME";
 
+/// The limiter admits one open per hour at least. What is faster than this is not limited at all.
+const SLOWEST: f64 = 1.0 / 3600.0;
+const FASTEST: f64 = 1e6;
+
 /// A fleet whose processes all have these settings. Their number is not in the environment.
 pub(super) fn fleet(settings: &Settings) -> Fleet {
     let defaults = Fleet::default();
@@ -37,7 +41,10 @@ pub(super) fn fleet(settings: &Settings) -> Fleet {
             per_second: rate.per_second,
             burst: rate.burst,
         }),
-        local_rate: LocalRate { per_second: config.rate, burst: u64::from(config.burst) },
+        local_rate: LocalRate {
+            per_second: config.rate.clamp(SLOWEST, FASTEST),
+            burst: u64::from(config.burst),
+        },
         ..defaults
     }
 }

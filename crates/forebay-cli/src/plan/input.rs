@@ -155,6 +155,8 @@ pub(super) struct Read {
 /// More would not be simulated in a day.
 const MOST_PROCESSES: u64 = 20_000;
 const MOST_CONNECTIONS: u64 = 1_000_000;
+/// The longest name of a table. It may be an ARN.
+const LONGEST_TABLE: usize = 1024;
 /// A longer delay of the first open is a typo.
 const LONGEST_STARTUP: Duration = Duration::from_secs(600);
 
@@ -202,6 +204,15 @@ impl Input {
                 "{} connections are more than 1,000,000; lower --connections or --instances",
                 read.fleet.total()
             );
+        }
+        // Only an environment can have it: the option is checked.
+        if read.fleet.lifetime < Duration::from_secs(1) {
+            bail!("a lifetime of less than 1s is not planned; raise {}", environment::LIFETIME);
+        }
+        // It becomes a line of the env file.
+        let of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-:/".contains(&byte);
+        if read.table.is_empty() || read.table.len() > LONGEST_TABLE || !read.table.bytes().all(of_name) {
+            bail!("{:?} is not the name of a table: use letters, digits, '_', '.' and '-'", read.table);
         }
         if read.fleet.startup_jitter > LONGEST_STARTUP {
             bail!("a startup delay of more than 10m is not planned; lower --startup-jitter");
@@ -380,6 +391,19 @@ mod tests {
         assert!(error.ends_with("lower --instances"), "{error}");
         let error = input("plan 10x10x10x2000").read_with(Vec::new()).unwrap_err().to_string();
         assert!(error.contains("2000000 connections are more than 1,000,000"), "{error}");
+        let short = [
+            ("DSQL_RESERVOIR_BASE_LIFETIME", "1ns"),
+            ("DSQL_RESERVOIR_GUARD_WINDOW", "0s"),
+            ("DSQL_RESERVOIR_LIFETIME_JITTER", "0s"),
+        ];
+        let short = short.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let error = input("plan --from-env").read_with(short).unwrap_err().to_string();
+        assert!(error.contains("raise DSQL_RESERVOIR_BASE_LIFETIME"), "{error}");
+        for table in ["a\nEVIL=1", "a b", "é", ""] {
+            let wrong = Input { table: Some(table.to_owned()), ..input("plan") };
+            let error = wrong.read_with(Vec::new()).unwrap_err().to_string();
+            assert!(error.contains("is not the name of a table") && !error.contains('\n'), "{error}");
+        }
         let wrong = vec![("DSQL_RESERVOIR_BASE_LIFETIME".to_owned(), "soon".to_owned())];
         let error = input("plan --from-env").read_with(wrong).unwrap_err().to_string();
         assert!(error.contains("DSQL_RESERVOIR_BASE_LIFETIME"), "{error}");

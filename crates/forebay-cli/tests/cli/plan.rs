@@ -244,6 +244,26 @@ fn bad_input_names_the_remedy() {
     }
 }
 
+#[test]
+fn absurd_environments_are_planned_or_refused_and_never_hang() {
+    let slow = [
+        ("DSQL_CONNECTION_RATE_LIMIT", "1e-300"),
+        ("DSQL_CONNECTION_BURST_LIMIT", "1000"),
+        ("DSQL_MAX_CONNS", "2000"),
+    ];
+    let fast = [("DSQL_CONNECTION_RATE_LIMIT", "1e300"), ("DSQL_CONNECTION_BURST_LIMIT", "4294967295")];
+    let long = [("DSQL_RESERVOIR_BASE_LIFETIME", "1000000h"), ("DSQL_RESERVOIR_LIFETIME_JITTER", "1000000h")];
+    let short = [
+        ("DSQL_RESERVOIR_BASE_LIFETIME", "1ns"),
+        ("DSQL_RESERVOIR_GUARD_WINDOW", "0s"),
+        ("DSQL_RESERVOIR_LIFETIME_JITTER", "0s"),
+    ];
+    for (variables, status) in [(&slow[..], 0), (&fast, 0), (&long, 0), (&short, 2)] {
+        let output = with_variables(&["plan", "--from-env", "--instances", "20"], variables);
+        assert_eq!(output.status.code(), Some(status), "{variables:?}: {}", text(&output.stderr));
+    }
+}
+
 /// Settings with which nothing works are planned, too: with warnings, and with settings that work.
 #[test]
 fn absurd_settings_get_warnings_and_never_a_panic() {
