@@ -1,7 +1,7 @@
 //! The figures of the manual are those that the command prints.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::text;
@@ -11,7 +11,7 @@ fn page(name: &str) -> String {
 }
 
 /// What the command prints, with these variables and none of the caller's, in a folder with the files of the test.
-fn printed(folder: &PathBuf, variables: &str, arguments: &str) -> String {
+fn printed(folder: &Path, variables: &str, arguments: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     command.current_dir(folder).args(arguments.split_whitespace()).env_clear();
     command.envs(variables.split_whitespace().filter_map(|variable| variable.split_once('=')));
