@@ -2,6 +2,7 @@
 
 - The task definition is what ECS accepts, by AWS's own model of its API.
 - Every alert has a test in which it fires and one in which it is silent.
+- The four alerts that are a contract have not changed.
 - Every link of the runbooks leads somewhere.
 - Every alert has a summary, a description with values, and a runbook that exists.
 """
@@ -83,6 +84,19 @@ tests = [
     for group in parsed[file]["tests"]
     for case in group.get("alert_rule_test", [])
 ]
+
+
+# Operators rely on these four, to the letter.
+CONTRACT = {
+    "DSQLReservoirLow": ("dsql_reservoir_size / dsql_reservoir_target < 0.5", "5m"),
+    "DSQLReservoirEmpty": ("rate(dsql_reservoir_empty_total[5m]) > 0", "2m"),
+    "DSQLReservoirRefillFailures": ("rate(dsql_reservoir_refill_failures_total[5m]) > 0", "5m"),
+    "DSQLGlobalLimitNearCapacity": ("dsql_distributed_conn_lease_active / dsql_distributed_conn_lease_limit > 0.9", "5m"),
+}
+for name, (expression, duration) in CONTRACT.items():
+    rule = alerts.get(name, {})
+    if (rule.get("expr"), rule.get("for"), rule.get("labels")) != (expression, duration, {"severity": "warning"}):
+        problem(rules, f"{name} must be {expression} for {duration}, a warning")
 
 
 def anchors(page):

@@ -52,9 +52,9 @@ pub(crate) fn directory(name: &str) -> PathBuf {
     path
 }
 
-/// Asks until there is an answer. After a minute it fails, with the last reason.
+/// Asks until there is an answer. After two minutes it fails, with the last reason.
 pub(crate) fn until<T>(mut ask: impl FnMut() -> Result<T, String>) -> T {
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + Duration::from_secs(120);
     loop {
         match ask() {
             Ok(answer) => return answer,
