@@ -68,20 +68,50 @@ macro_rules! statements {
     ($table:literal) => {
         Sql {
             list: $table,
-            insert: concat!("INSERT INTO ", $table, " (range_hash, task_queue_id, range_id, data, data_encoding) VALUES ($1, $2, $3, $4, $5)"),
-            update: concat!("UPDATE ", $table, " SET range_id = $3, data = $4, data_encoding = $5 WHERE range_hash = $1 AND task_queue_id = $2 AND range_id = $6"),
-            raise: concat!("UPDATE ", $table, " SET range_id = range_id + 1 WHERE range_hash = $1 AND task_queue_id = $2 AND range_id = $3"),
-            select: concat!("SELECT range_hash, task_queue_id, range_id, data, data_encoding FROM ", $table, " WHERE range_hash = $1 AND task_queue_id = $2"),
+            insert: concat!(
+                "INSERT INTO ",
+                $table,
+                " (range_hash, task_queue_id, range_id, data, data_encoding) ",
+                "VALUES ($1, $2, $3, $4, $5)"
+            ),
+            update: concat!(
+                "UPDATE ",
+                $table,
+                " SET range_id = $3, data = $4, data_encoding = $5 ",
+                "WHERE range_hash = $1 AND task_queue_id = $2 AND range_id = $6"
+            ),
+            raise: concat!(
+                "UPDATE ",
+                $table,
+                " SET range_id = range_id + 1 ",
+                "WHERE range_hash = $1 AND task_queue_id = $2 AND range_id = $3"
+            ),
+            select: concat!(
+                "SELECT range_hash, task_queue_id, range_id, data, data_encoding FROM ",
+                $table,
+                " WHERE range_hash = $1 AND task_queue_id = $2"
+            ),
             first_page: concat!(
-                "SELECT range_hash, task_queue_id, range_id, data, data_encoding FROM ", $table,
+                "SELECT range_hash, task_queue_id, range_id, data, data_encoding FROM ",
+                $table,
                 " WHERE range_hash >= $1 AND range_hash <= $2 ORDER BY range_hash, task_queue_id LIMIT $3"
             ),
             next_page: concat!(
-                "SELECT range_hash, task_queue_id, range_id, data, data_encoding FROM ", $table,
-                " WHERE (range_hash, task_queue_id) > ($1, $2) AND range_hash <= $3 ORDER BY range_hash, task_queue_id LIMIT $4"
+                "SELECT range_hash, task_queue_id, range_id, data, data_encoding FROM ",
+                $table,
+                " WHERE (range_hash, task_queue_id) > ($1, $2) AND range_hash <= $3 ",
+                "ORDER BY range_hash, task_queue_id LIMIT $4"
             ),
-            delete: concat!("DELETE FROM ", $table, " WHERE range_hash = $1 AND task_queue_id = $2 AND range_id = $3"),
-            lock: concat!("SELECT range_id FROM ", $table, " WHERE range_hash = $1 AND task_queue_id = $2 FOR UPDATE"),
+            delete: concat!(
+                "DELETE FROM ",
+                $table,
+                " WHERE range_hash = $1 AND task_queue_id = $2 AND range_id = $3"
+            ),
+            lock: concat!(
+                "SELECT range_id FROM ",
+                $table,
+                " WHERE range_hash = $1 AND task_queue_id = $2 FOR UPDATE"
+            ),
         }
     };
 }

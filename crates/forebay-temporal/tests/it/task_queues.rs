@@ -165,32 +165,39 @@ async fn task_queues_are_listed_in_pages_by_hash_and_id() {
     pages::<V2>().await;
 }
 
-/// Queues of one hash, in pages of two, as the next page is asked for: by the last id itself, or by a hash of it.
-async fn paged_by(next: impl Fn(TaskQueueId) -> TaskQueueId) -> usize {
+/// Ten queues of one hash in pages of two, as the next page is asked for: by the last id itself, or by a hash of it.
+async fn paged_by(range_hash: u32, next: impl Fn(TaskQueueId) -> TaskQueueId) -> Vec<TaskQueueId> {
     let store = store_of(&quiet().await, 1).await;
-    let range_hash = new_key().range_hash;
-    for at in 0..10_u8 {
-        let id = TaskQueueId::hash(&[&range_hash.to_be_bytes()[..], &[at]].concat());
+    for id in ten_ids() {
         let row = TaskQueueRow { key: TaskQueueKey { range_hash, id }, range_id: 1, info: blob("") };
         insert::<V1>(&store, &row).await.unwrap();
     }
     let connection = store.pool().acquire().await.unwrap();
-    let (mut after, mut seen) = (TaskQueueId::from_uuid(forebay_dsql::Uuid::nil()), 0);
+    let (mut after, mut seen) = (TaskQueueId::from_uuid(forebay_dsql::Uuid::nil()), Vec::new());
     // A list that begins again never ends.
-    while seen < 100 {
+    while seen.len() < 100 {
         let sql = "SELECT task_queue_id FROM task_queues WHERE range_hash = $1 AND task_queue_id > $2 \
                    ORDER BY task_queue_id LIMIT 2";
         let rows = connection.query(sql, &[&i64::from(range_hash), after.as_uuid()]).await.unwrap();
         let Some(last) = rows.last() else { break };
-        seen += rows.len();
         after = next(TaskQueueId::from_uuid(last.get(0)));
+        seen.extend(rows.iter().map(|row| TaskQueueId::from_uuid(row.get(0))));
     }
     seen
 }
 
-/// The faulty version hashes the id in its page token, which is a hash already: it misses queues, or never ends.
+/// In their order.
+fn ten_ids() -> Vec<TaskQueueId> {
+    let mut ids: Vec<_> = (0..10_u8).map(|number| TaskQueueId::hash(&[number])).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// The faulty version hashes the id in its page token, which is a hash already: it misses queues.
 #[tokio::test]
 async fn an_id_is_hashed_once() {
-    assert_eq!(paged_by(|id| id).await, 10);
-    assert_ne!(paged_by(|id| TaskQueueId::hash(id.as_uuid().as_bytes())).await, 10);
+    // Hashes that no other test uses.
+    assert_eq!(paged_by(u32::MAX, |id| id).await, ten_ids());
+    let faulty = paged_by(u32::MAX - 1, |id| TaskQueueId::hash(id.as_uuid().as_bytes())).await;
+    assert_ne!(faulty, ten_ids());
 }
