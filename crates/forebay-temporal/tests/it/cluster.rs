@@ -12,9 +12,6 @@ use forebay_dsql::{
 };
 use forebay_temporal::{Blob, Persistence};
 
-/// Longer than anything here takes: a test that waits this long has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
 /// The cluster that most tests share. Each has shards and namespaces of its own, so none notices another. Whoever injects faults
 /// starts a cluster of its own.
 ///

@@ -2,4 +2,10 @@
 #![allow(clippy::disallowed_methods, reason = "tests with real sockets run in real time")]
 
 mod cluster;
+mod execution_parts;
+mod executions;
+mod histories;
+mod schema_versions;
 mod shards;
+mod tasks;
+mod transactions;
