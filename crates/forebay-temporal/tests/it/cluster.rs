@@ -86,8 +86,18 @@ pub(crate) async fn set_up(cluster: &Arc<Cluster>) {
 }
 
 pub(crate) async fn pool(cluster: &Arc<Cluster>, connections: usize, policy: RetryPolicy) -> Dsql {
+    pool_at(cluster, cluster.address().port(), connections, policy).await
+}
+
+/// A pool that reaches the cluster through another port.
+pub(crate) async fn pool_at(
+    cluster: &Arc<Cluster>,
+    port: u16,
+    connections: usize,
+    policy: RetryPolicy,
+) -> Dsql {
     let options = Options::builder(cluster.endpoint())
-        .port(cluster.address().port())
+        .port(port)
         .region(cluster.region())
         .roots(RootCertificates::Pem(cluster.ca_pem().as_bytes().into()))
         .variable("DSQL_MAX_CONNS", connections.to_string())
