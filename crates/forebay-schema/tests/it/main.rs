@@ -1,0 +1,4 @@
+//! Migrations on a local Aurora DSQL.
+
+mod cluster;
+mod setup;
