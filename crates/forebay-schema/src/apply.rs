@@ -5,10 +5,10 @@
 //! that digest has changed.
 
 use forebay::rt::Runtime;
-use forebay_dsql::{ErrorKind, Transaction};
+use forebay_dsql::ErrorKind;
 use tokio_postgres::SimpleQueryMessage;
 
-use crate::bookkeeping::{InFlight, PREFIX, Record};
+use crate::bookkeeping::{InFlight, PREFIX, Record, Tx};
 use crate::catalog;
 use crate::definition;
 use crate::error::Error;
@@ -17,6 +17,7 @@ use crate::files::MigrationFile;
 use crate::jobs::{self, Ended, Job};
 use crate::lock::Lock;
 use crate::migrator::Migrator;
+use crate::snapshot;
 use crate::sql::Statement;
 use crate::steps::{Step, Work, steps};
 
@@ -71,13 +72,6 @@ impl Apply<'_> {
             if (self.migrator.stopped)() {
                 return Err(Error::Stopped { at: format!("before {}:{}", file.path(), head.line()) });
             }
-            self.tell(Event::Statement {
-                file: file.path().to_owned(),
-                line: head.line(),
-                number: step.number + 1,
-                of,
-                summary: head.summary(),
-            });
             match &step.work {
                 Work::Ddl(statement) => self.schema_change(place, record, &step, statement).await?,
                 Work::Dml(statements) => self.row_changes(place, record, &step, statements).await?,
@@ -87,6 +81,19 @@ impl Apply<'_> {
         self.finish(file, record, previous).await?;
         self.tell(Event::Applied { file: file.path().to_owned() });
         Ok(of - before)
+    }
+
+    /// A step is about to be sent.
+    fn begin(&self, file: &MigrationFile, step: &Step) {
+        if let Some(head) = step.head() {
+            self.tell(Event::Statement {
+                file: file.path().to_owned(),
+                line: head.line(),
+                number: step.number + 1,
+                of: file.statements().len(),
+                summary: head.summary(),
+            });
+        }
     }
 
     fn tell(&self, event: Event) {
@@ -108,7 +115,7 @@ impl Apply<'_> {
     /// Records the progress of a file.
     async fn record(&self, record: &mut Record, next: Record) -> Result<(), Error> {
         let (tables, name) = (&self.migrator.tables, self.migrator.migrations.name());
-        self.lock.run("schema_record", async |tx| tables.write(tx, name, &next).await).await?;
+        self.lock.run("schema_record", async |tx| tables.write(&tx, name, &next).await).await?;
         *record = next;
         Ok(())
     }
@@ -126,22 +133,21 @@ impl Apply<'_> {
         let (version, done) = (&record.version, record.done);
         // The statement that failed last.
         let failed = parking(None);
+        self.begin(place.file, step);
         let outcome = self
             .lock
-            .run("schema_rows", async |tx| {
+            .run("schema_rows", async |mut tx| {
                 // The commit of an earlier attempt was not answered.
-                if tables.done(tx, name, version).await? > done {
+                if tables.done(&tx, name, version).await? > done {
                     return Ok(());
                 }
-                for setting in &step.settings {
-                    tx.batch_execute(setting).await?;
-                }
+                prepare(&mut tx, step).await?;
                 for statement in statements {
                     failed.set(Some(statement));
                     tx.batch_execute(statement.text()).await?;
                 }
                 failed.set(None);
-                tables.write(tx, name, &next).await
+                tables.write(&tx, name, &next).await
             })
             .await;
         match (outcome, failed.get()) {
@@ -180,6 +186,7 @@ impl Apply<'_> {
         step: &Step,
         statement: &Statement,
     ) -> Result<(), Error> {
+        self.begin(place.file, step);
         match self.send(step, statement).await {
             Ok(Sent::Done { .. } | Sent::Unknown) => {
                 let next = self.after(place.file, record, step.next);
@@ -200,7 +207,14 @@ impl Apply<'_> {
     ) -> Result<(), Error> {
         // Whether an earlier attempt may still turn out to have been committed.
         let mut in_doubt = record.in_flight.is_some();
-        for _ in 0..ATTEMPTS {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            if attempts > ATTEMPTS {
+                let unknown = "the connection is lost at every commit";
+                let source = forebay_dsql::Error::new(ErrorKind::CommitUnknown, unknown);
+                return Err(self.failed(place, record, statement, source));
+            }
             if let Some(in_flight) = record.in_flight.clone() {
                 let applied = self.took_effect(&in_flight).await?;
                 self.tell(Event::Recovered { file: place.file.path().to_owned(), line: place.line, applied });
@@ -212,6 +226,7 @@ impl Apply<'_> {
                 }
             }
             self.intend(record, place.file, statement).await?;
+            self.begin(place.file, step);
             match self.send(step, statement).await {
                 Ok(Sent::Done { job: None }) => break,
                 Ok(Sent::Done { job: Some(job) }) => {
@@ -274,13 +289,11 @@ impl Apply<'_> {
 
     /// Sends a change of the schema, in a transaction of its own.
     async fn send(&self, step: &Step, statement: &Statement) -> Result<Sent, forebay_dsql::Error> {
-        let sent = self.migrator.dsql.run_mut("schema_change", async |tx: Transaction<_>| {
+        let sent = self.migrator.dsql.run("schema_change", async |mut tx: Tx| {
             if !self.lock.may_change_schema(&tx).await? {
                 return Ok(Sent::Fenced);
             }
-            for setting in &step.settings {
-                tx.batch_execute(setting).await?;
-            }
+            prepare(&mut tx, step).await?;
             let answer = tx.simple_query(statement.text()).await?;
             let job = answer.iter().find_map(|message| match message {
                 SimpleQueryMessage::Row(row) if statement.submits_job() => {
@@ -407,20 +420,30 @@ impl Apply<'_> {
         let (tables, name) = (&self.migrator.tables, self.migrator.migrations.name());
         let next = self.after(file, record, file.statements().len());
         let applied = self.lock.run("schema_applied", async |tx| {
-            let known = tables.records(tx, name).await?;
+            let known = tables.records(&tx, name).await?;
             if known.iter().any(|one| one.version == next.version && one.applied.is_some()) {
                 return Ok(());
             }
             if let Some(hook) = &self.migrator.hook {
-                hook.applied(tx, file, previous.map(MigrationFile::version)).await?;
+                hook.applied(&tx, file, previous.map(MigrationFile::version)).await?;
             }
-            tables.write(tx, name, &next).await?;
-            tables.mark_applied(tx, name, &next.version).await
+            tables.write(&tx, name, &next).await?;
+            snapshot::outdate(&tx, tables, name).await?;
+            tables.mark_applied(&tx, name, &next.version).await
         });
         applied.await?;
         *record = Record { applied: Some(String::new()), ..next };
         Ok(())
     }
+}
+
+/// Sets what the file sets before a step. Nobody else gets this connection afterwards.
+async fn prepare(tx: &mut Tx, step: &Step) -> Result<(), forebay_dsql::Error> {
+    for setting in &step.settings {
+        tx.mark_bad();
+        tx.batch_execute(setting).await?;
+    }
+    Ok(())
 }
 
 /// A value that a body sets while others only read it.

@@ -4,6 +4,8 @@ use tokio_postgres::Client;
 
 use forebay_dsql::{Dsql, Error, ErrorKind};
 
+use crate::files::MigrationFile;
+
 /// The prefix of all tables of this crate.
 pub(crate) const PREFIX: &str = "forebay_schema_";
 
@@ -42,6 +44,21 @@ pub(crate) struct InFlight {
     pub(crate) before: String,
     /// The job that it submitted, if that is known.
     pub(crate) job: Option<String>,
+}
+
+impl Record {
+    /// Of a file of which nothing is applied.
+    pub(crate) fn new(file: &MigrationFile) -> Self {
+        Self {
+            version: file.version().key(),
+            file: file.path().to_owned(),
+            checksum: file.checksum().to_owned(),
+            done: 0,
+            prefix: file.prefix_checksum(0),
+            applied: None,
+            in_flight: None,
+        }
+    }
 }
 
 impl Bookkeeping {
@@ -85,8 +102,18 @@ impl Bookkeeping {
 
     /// Whether all tables are there.
     pub(crate) async fn exists(&self, dsql: &Dsql) -> Result<bool, Error> {
-        let missing = run(dsql, "schema_exists", async |tx| self.missing(&tx).await).await?;
-        Ok(missing.is_empty())
+        run(dsql, "schema_exists", async |tx| self.is_there(&tx).await).await
+    }
+
+    /// The same, in a transaction.
+    pub(crate) async fn is_there(&self, client: &Client) -> Result<bool, Error> {
+        Ok(self.missing(client).await?.is_empty())
+    }
+
+    /// Whether anything is recorded about any application.
+    pub(crate) async fn is_used(&self, client: &Client) -> Result<bool, Error> {
+        let sql = format!("SELECT count(*) FROM {}", self.table("files"));
+        Ok(client.query_one(&sql, &[]).await?.try_get::<_, i64>(0)? > 0)
     }
 
     /// Creates what is missing. Two runs may do this at the same time.
@@ -190,15 +217,18 @@ impl Bookkeeping {
 }
 
 /// A transaction that may be run again although it was committed: it finds out, or does the same once more.
-pub(crate) async fn run<T>(
+pub(crate) async fn run<T, F>(
     dsql: &Dsql,
     operation: &'static str,
-    body: impl AsyncFn(Tx) -> Result<T, Error>,
-) -> Result<T, Error> {
+    body: impl Fn(Tx) -> F,
+) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
     let mut attempts = 0;
     loop {
         attempts += 1;
-        match dsql.run_mut(operation, async |tx| body(tx).await).await {
+        match dsql.run(operation, &body).await {
             Err(error) if error.kind() == ErrorKind::CommitUnknown && attempts < ATTEMPTS => {}
             outcome => return outcome,
         }

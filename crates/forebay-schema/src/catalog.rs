@@ -135,3 +135,21 @@ pub(crate) async fn tables(client: &Client, own: &str) -> Result<Vec<String>, fo
     let rows = client.query(&sql, &[&own]).await?;
     rows.iter().map(|row| row.try_get(0).map_err(Into::into)).collect()
 }
+
+/// The domains, whose names columns may have as their types.
+pub(crate) async fn domains(client: &Client) -> Result<Vec<String>, forebay_dsql::Error> {
+    let sql = "SELECT typname::text FROM pg_catalog.pg_type WHERE typtype = 'd'";
+    let rows = client.query(sql, &[]).await?;
+    rows.iter().map(|row| row.try_get(0).map_err(Into::into)).collect()
+}
+
+/// Constraints that are not known to hold for all rows.
+pub(crate) async fn unvalidated_constraints(client: &Client) -> Result<Vec<String>, forebay_dsql::Error> {
+    let sql = format!(
+        "SELECT format('%I.%I.%I', n.nspname, c.relname, k.conname) FROM pg_catalog.pg_constraint k
+         JOIN pg_catalog.pg_class c ON c.oid = k.conrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+         WHERE {OWN_SCHEMAS} AND NOT k.convalidated ORDER BY 1"
+    );
+    let rows = client.query(&sql, &[]).await?;
+    rows.iter().map(|row| row.try_get(0).map_err(Into::into)).collect()
+}

@@ -56,6 +56,40 @@ pub(crate) fn is_column(part: &[Word]) -> bool {
     part.first().is_some_and(|word| !NOT_COLUMNS.contains(&word.key()))
 }
 
+/// Words between the verb of a definition and the kind of object.
+const BEFORE_KIND: [&str; 7] = ["OR", "REPLACE", "UNIQUE", "ASYNC", "RECURSIVE", "FOREIGN", "ONLY"];
+/// Kinds of objects.
+const KINDS: [&str; 6] = ["TABLE", "VIEW", "SEQUENCE", "DOMAIN", "FUNCTION", "SCHEMA"];
+
+/// The objects that a definition creates or changes. For an index, that is its table.
+pub(crate) fn targets(statement: &Statement) -> Vec<String> {
+    if !["CREATE", "ALTER", "COMMENT"].contains(&statement.key(0)) {
+        return Vec::new();
+    }
+    let words = statement.words();
+    let mut at = 1 + usize::from(statement.key(0) == "COMMENT");
+    while BEFORE_KIND.contains(&statement.key(at)) {
+        at += 1;
+    }
+    let kind = statement.key(at).to_owned();
+    let start = match kind.as_str() {
+        "INDEX" => words.iter().position(|word| word.depth == 0 && word.is("ON")).map(|on| on + 1),
+        kind if KINDS.contains(&kind) => Some(at + 1),
+        _ => None,
+    };
+    let name = |mut at: usize| {
+        while ["IF", "NOT", "EXISTS", "ONLY", "ASYNC"].contains(&statement.key(at)) {
+            at += 1;
+        }
+        while statement.key(at + 1) == "." {
+            at += 2;
+        }
+        words.get(at).and_then(|word| statement.name(word))
+    };
+    let renamed = words.windows(2).position(|pair| pair[0].is("RENAME") && pair[1].is("TO"));
+    start.and_then(name).into_iter().chain(renamed.and_then(|at| name(at + 2))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,5 +103,22 @@ mod tests {
         assert_eq!(created("CREATE TABLE t (LIKE u)").unwrap().columns, None);
         assert_eq!(created("CREATE INDEX ASYNC i ON t (a)"), None);
         assert!(created("CREATE TABLE").is_none());
+    }
+
+    #[test]
+    fn definitions_have_targets() {
+        for (sql, expected) in [
+            ("CREATE TABLE IF NOT EXISTS s.t (a int)", &["t"][..]),
+            ("CREATE UNIQUE INDEX ASYNC i ON ONLY s.t (a)", &["t"]),
+            ("ALTER TABLE ASYNC t VALIDATE CONSTRAINT c", &["t"]),
+            ("ALTER TABLE IF EXISTS a RENAME TO b", &["a", "b"]),
+            ("CREATE OR REPLACE VIEW v AS SELECT 1", &["v"]),
+            ("COMMENT ON TABLE t IS 'x'", &["t"]),
+            ("DROP TABLE t", &[]),
+            ("INSERT INTO t VALUES (1)", &[]),
+            ("CREATE ROLE r", &[]),
+        ] {
+            assert_eq!(targets(&Statement::parse(sql)), expected, "{sql}");
+        }
     }
 }

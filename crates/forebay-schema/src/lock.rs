@@ -129,18 +129,17 @@ impl Lock {
 
     /// A transaction that changes rows, and commits only as long as the lock is held. If its outcome is unknown, it is run
     /// again: `body` must find out whether it was committed.
-    pub(crate) async fn run<T>(
-        &self,
-        operation: &'static str,
-        body: impl AsyncFn(&Tx) -> Result<T, forebay_dsql::Error>,
-    ) -> Result<T, Error> {
+    pub(crate) async fn run<T, F>(&self, operation: &'static str, body: impl Fn(Tx) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, forebay_dsql::Error>>,
+    {
         let sql = format!(
             "UPDATE {} SET writes = writes + 1 WHERE id = 1 AND fence = $1",
             self.tables.table("lock")
         );
         let done = run(&self.dsql, operation, async |tx| match tx.execute(&sql, &[&self.fence]).await? {
             0 => Ok(None),
-            _ => body(&tx).await.map(Some),
+            _ => body(tx).await.map(Some),
         });
         done.await?.ok_or(Error::Deposed)
     }

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::files::MigrationFile;
 use crate::finding::Finding;
 use crate::sql::{Kind, Statement, Word};
+pub(crate) use settings::can_be_left_out;
 
 /// What a cluster accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,11 +61,18 @@ impl Refusal {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     /// Domains by their names: columns may have these types.
-    pub(crate) domains: BTreeSet<String>,
+    domains: BTreeSet<String>,
     /// Functions that the files create.
     functions: BTreeSet<String>,
     /// The types of columns, by table.
     tables: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+impl Known {
+    /// With the domains that the database has.
+    pub(crate) fn with_domains(domains: impl IntoIterator<Item = String>) -> Self {
+        Self { domains: domains.into_iter().collect(), ..Self::default() }
+    }
 }
 
 /// Checks statements of a file, from number `done` on. `known` learns from all of them.

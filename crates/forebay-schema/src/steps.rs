@@ -2,6 +2,7 @@
 
 use crate::files::MigrationFile;
 use crate::fix;
+use crate::rules;
 use crate::sql::{Kind, Statement};
 
 /// What one transaction does.
@@ -63,6 +64,7 @@ pub(crate) fn steps(file: &MigrationFile, done: usize, fix: bool) -> Vec<Step> {
             // The last one of a group includes the COMMIT.
             let after = if offset + 1 == inner.len() { next } else { number + 1 };
             let work = match statement.kind() {
+                Kind::Set if fix && rules::can_be_left_out(statement) => continue,
                 Kind::Set => {
                     settings.push(statement.text().to_owned());
                     continue;

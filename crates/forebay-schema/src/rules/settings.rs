@@ -19,6 +19,9 @@ const SETTABLE: [&str; 11] = [
 ];
 
 pub(super) fn check(statement: &Statement) -> Option<Refusal> {
+    if statement.key(0) == "SELECT" {
+        return None;
+    }
     let mut at = 1;
     while ["SESSION", "LOCAL"].contains(&statement.key(at)) && statement.key(at + 1) != "AUTHORIZATION" {
         at += 1;

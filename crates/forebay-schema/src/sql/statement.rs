@@ -62,10 +62,6 @@ impl Word {
     pub(crate) fn is_name(&self) -> bool {
         matches!(self.kind, TokenKind::Word | TokenKind::QuotedName)
     }
-
-    pub(crate) fn is_quoted(&self) -> bool {
-        self.kind == TokenKind::QuotedName
-    }
 }
 
 /// A statement without its semicolon, and without the comments around it.
@@ -206,6 +202,8 @@ fn kind(words: &[Word]) -> Kind {
         "CREATE" | "ALTER" | "DROP" | "GRANT" | "REVOKE" | "COMMENT" | "AWS" => Kind::Ddl,
         "SET" if key(1) == "CONSTRAINTS" => Kind::Dml,
         "SET" | "RESET" => Kind::Set,
+        // It lasts longer than its transaction.
+        "SELECT" if key(1) == "SET_CONFIG" || key(1) == "PG_CATALOG" && key(3) == "SET_CONFIG" => Kind::Set,
         "INSERT" | "UPDATE" | "DELETE" | "MERGE" | "COPY" | "CALL" | "SELECT" | "WITH" | "VALUES"
         | "TABLE" | "(" => Kind::Dml,
         "ANALYZE" | "ANALYSE" | "SHOW" | "EXPLAIN" => Kind::Repeatable,
@@ -229,6 +227,7 @@ mod tests {
             ("comment on table t is 'x'", Kind::Ddl),
             ("(select 1)", Kind::Dml),
             ("set search_path = a", Kind::Set),
+            ("select pg_catalog.set_config('search_path', '', false)", Kind::Set),
             ("truncate t", Kind::Other),
             ("analyze t", Kind::Repeatable),
             ("\\connect x", Kind::Psql),

@@ -1,16 +1,12 @@
 //! A cluster to test against, and whoever signs tokens for it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dsql_local::{Cluster, Config, Credentials, EngineKind, Fault, Rules};
 use forebay_dsql::{
     Dsql, Options, RootCertificates, SignFuture, Signed, Signer, Token, TokenError, TokenRequest,
 };
 use forebay_schema::{Error, Migrations, Migrator, Summary};
-
-/// Longer than anything here takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An empty cluster, whose jobs begin at once.
 pub(crate) fn start(rules: Rules) -> Arc<Cluster> {
@@ -71,4 +67,20 @@ pub(crate) async fn rows(dsql: &Dsql, sql: &str) -> Vec<String> {
     })
     .await
     .unwrap()
+}
+
+/// Everything that a client can see of the tables of `orders`: the schema, and the rows.
+pub(crate) async fn state(dsql: &Dsql) -> Vec<String> {
+    let mut state = rows(
+        dsql,
+        "SELECT format('%s %s %s', table_name, column_name, data_type) FROM information_schema.columns
+         WHERE table_schema = 'public' AND table_name NOT LIKE 'forebay%' ORDER BY table_name, ordinal_position",
+    )
+    .await;
+    let indexes = "SELECT format('%s %s', indexrelid::regclass, indisvalid) FROM pg_index
+                   WHERE indrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relname !~ '^forebay')
+                   ORDER BY 1";
+    state.extend(rows(dsql, indexes).await);
+    state.extend(rows(dsql, "SELECT orders::text FROM orders ORDER BY 1").await);
+    state
 }
