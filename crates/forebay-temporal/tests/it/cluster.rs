@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use dsql_local::{Cluster, Config, Credentials, EngineKind, Rules, Speed, TokenClock};
+use dsql_local::{Cluster, Config, Credentials, EngineKind, Limits, Rules, Speed, TokenClock};
 use forebay::rt::TokioRuntime;
 use forebay_dsql::{
     Dsql, DsqlPool, Ids, Node, Options, RetryPolicy, RootCertificates, SignFuture, Signed, Signer, Token,
     TokenError, TokenRequest, Uuid,
 };
-use forebay_temporal::{Blob, Persistence};
+use forebay_schema::Migrator;
+use forebay_temporal::{Blob, Persistence, schema};
 
 /// The cluster that most tests share. Each has shards and namespaces of its own, so none notices another. Whoever injects faults
 /// starts a cluster of its own.
@@ -57,12 +58,13 @@ pub(crate) async fn own(rules: Rules) -> Arc<Cluster> {
     cluster
 }
 
-/// A cluster without tables, whose clock stands still.
+/// A cluster without tables, whose clock stands still. Its bucket of connections does not refill either, so it is full.
 pub(crate) fn start(rules: Rules) -> Arc<Cluster> {
     let cluster = Cluster::start(Config {
         engine: EngineKind::Postgres,
         rules,
         credentials: vec![Credentials::new("AKIDEXAMPLE", "not-a-secret")],
+        limits: Limits { burst: 1_000_000, ..Limits::default() },
         speed: Speed::STOPPED,
         token_clock: TokenClock::Emulator,
         ..Config::default()
@@ -70,19 +72,10 @@ pub(crate) fn start(rules: Rules) -> Arc<Cluster> {
     Arc::new(cluster.unwrap())
 }
 
-/// Creates all tables, statement by statement, and waits for the indexes.
+/// Creates all tables, as a server does when it starts.
 pub(crate) async fn set_up(cluster: &Arc<Cluster>) {
-    let pool = pool(cluster, 1, RetryPolicy::default()).await;
-    let connection = pool.acquire().await.unwrap();
-    for statement in forebay_temporal::schema::FILES.iter().flat_map(|file| file.statements()) {
-        let rows = connection.simple_query(&statement).await.unwrap();
-        for row in rows {
-            if let tokio_postgres::SimpleQueryMessage::Row(row) = row {
-                let job = row.get(0).unwrap();
-                connection.batch_execute(&format!("CALL sys.wait_for_job('{job}')")).await.unwrap();
-            }
-        }
-    }
+    let migrator = Migrator::new(pool(cluster, 4, eager()).await, schema::migrations());
+    migrator.hook(schema::hook("temporal")).setup().await.unwrap();
 }
 
 pub(crate) async fn pool(cluster: &Arc<Cluster>, connections: usize, policy: RetryPolicy) -> Dsql {
