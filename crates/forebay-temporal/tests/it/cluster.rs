@@ -1,5 +1,6 @@
 //! A cluster with the schema, and stores on it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use forebay_dsql::{
 };
 use forebay_schema::Migrator;
 use forebay_temporal::{Blob, Persistence, schema};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 /// The cluster that most tests share. Each has shards and namespaces of its own, so none notices another. Whoever injects faults
 /// starts a cluster of its own.
@@ -19,7 +21,7 @@ use forebay_temporal::{Blob, Persistence, schema};
 /// It is as unpleasant as a cluster may be: it has the narrower rules of the specification, and a neighbour changes the schema all the
 /// time, which every session hears of as a conflict (OC001).
 pub(crate) async fn shared() -> Arc<Cluster> {
-    static SHARED: tokio::sync::OnceCell<Arc<Cluster>> = tokio::sync::OnceCell::const_new();
+    static SHARED: OnceCell<Arc<Cluster>> = OnceCell::const_new();
     let start = async || {
         let cluster = own(Rules::Spec).await;
         cluster.inject("stale-schema:after=ddl".parse().unwrap());
@@ -32,8 +34,36 @@ pub(crate) async fn shared() -> Arc<Cluster> {
 
 /// For tests that count on an attempt that does not fail by accident.
 pub(crate) async fn quiet() -> Arc<Cluster> {
-    static QUIET: tokio::sync::OnceCell<Arc<Cluster>> = tokio::sync::OnceCell::const_new();
+    static QUIET: OnceCell<Arc<Cluster>> = OnceCell::const_new();
     Arc::clone(QUIET.get_or_init(|| own(Rules::Today)).await)
+}
+
+/// A cluster that nobody else uses until this is dropped: for tests that inject faults, count what the server counts, or look at whole
+/// tables.
+pub(crate) struct Alone {
+    cluster: Arc<Cluster>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+pub(crate) async fn alone() -> Alone {
+    static CLUSTER: OnceCell<Arc<Cluster>> = OnceCell::const_new();
+    static TURN: Mutex<()> = Mutex::const_new(());
+    let turn = TURN.lock().await;
+    Alone { cluster: Arc::clone(CLUSTER.get_or_init(|| own(Rules::Today)).await), _turn: turn }
+}
+
+impl Deref for Alone {
+    type Target = Arc<Cluster>;
+
+    fn deref(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.cluster.heal_all();
+    }
 }
 
 /// Until the end of the tests.
