@@ -389,3 +389,26 @@ CREATE TABLE nexus_endpoints_partition_status (
   version BIGINT NOT NULL,
   PRIMARY KEY (id)
 );
+
+-- The version of this schema, which servers check when they start
+
+CREATE TABLE schema_version (
+  version_partition      INTEGER NOT NULL,
+  db_name                VARCHAR(255) NOT NULL,
+  creation_time          TIMESTAMP,
+  curr_version           VARCHAR(64),
+  min_compatible_version VARCHAR(64),
+  PRIMARY KEY (version_partition, db_name)
+);
+
+CREATE TABLE schema_update_history (
+  version_partition INTEGER NOT NULL,
+  year              INTEGER NOT NULL,
+  month             INTEGER NOT NULL,
+  update_time       TIMESTAMP NOT NULL,
+  description       VARCHAR(255),
+  manifest_md5      VARCHAR(64),
+  new_version       VARCHAR(64),
+  old_version       VARCHAR(64),
+  PRIMARY KEY (version_partition, year, month, update_time)
+);

@@ -14,9 +14,9 @@ pub enum Error {
     ConditionFailed {
         /// What was expected.
         condition: Condition,
-        /// The same for the metrics, which count it as `condition_failed`.
+        /// The same as a [`forebay_dsql::ConditionFailed`], by which the metrics count it as `condition_failed`.
         #[source]
-        cause: forebay_dsql::ConditionFailed,
+        cause: Box<dyn std::error::Error + Send + Sync>,
     },
     /// There is a row with this key, or this unique value, already. Which one, the database says in words only.
     #[error("{0}")]
@@ -150,7 +150,7 @@ impl Error {
 
 impl From<Condition> for Error {
     fn from(condition: Condition) -> Self {
-        let cause = condition.cause();
+        let cause = Box::new(condition.cause());
         Self::ConditionFailed { condition, cause }
     }
 }
