@@ -5,7 +5,7 @@ use std::cell::Cell;
 use forebay_temporal::namespace::{self, NamespaceRow};
 use forebay_temporal::{Condition, Error, PageToken, Persistence, namespace_metadata};
 
-use crate::cluster::{blob, new_uuid, own, quiet, store, store_of};
+use crate::cluster::{alone, blob, new_uuid, quiet, store, store_of};
 use crate::paging;
 
 fn new_row() -> NamespaceRow {
@@ -81,10 +81,11 @@ async fn a_namespace_has_an_id_and_a_name_of_its_own() {
     assert!(select(&store, &other).await.unwrap_err().is_not_found());
 }
 
-/// On a cluster of its own: the list is one of all namespaces, and their changes have one counter.
+/// Alone on its cluster: the list is one of all namespaces, and their changes have one counter.
 #[tokio::test]
 async fn namespaces_are_listed_in_pages_and_their_changes_are_counted() {
-    let store = store_of(&own(dsql_local::Rules::Spec).await, 2).await;
+    let cluster = alone().await;
+    let store = store_of(&cluster, 2).await;
     let list = async |size: usize, page: Option<&PageToken>| {
         store.read("list", async |c| namespace::list(&c, size, page).await).await
     };
@@ -112,9 +113,14 @@ async fn namespaces_are_listed_in_pages_and_their_changes_are_counted() {
     assert_eq!(stale.condition(), Some(&condition), "{stale:?}");
     assert_eq!(store.run("lock", async |tx| namespace_metadata::lock(&tx).await).await.unwrap(), 2);
     assert_eq!(counter().await, 2);
-    store.pool().acquire().await.unwrap().batch_execute("DELETE FROM namespace_metadata").await.unwrap();
+
+    let connection = store.pool().acquire().await.unwrap();
+    connection.batch_execute("DELETE FROM namespace_metadata").await.unwrap();
     let missing = store.run("lock", async |tx| namespace_metadata::lock(&tx).await).await.unwrap_err();
     assert!(missing.is_not_found(), "{missing:?}");
+    let missing = store.read("select", async |c| namespace_metadata::select(&c).await).await.unwrap_err();
+    assert!(missing.is_not_found(), "{missing:?}");
+    connection.batch_execute("INSERT INTO namespace_metadata VALUES (54321, 1)").await.unwrap();
 }
 
 /// What an update expects of the row.
