@@ -89,107 +89,56 @@ mod key {
     }
 }
 
-/// Private, so that nobody can name what the sealed trait has.
+/// Private, so that nobody can name what the sealed trait returns.
 mod sql {
     /// The statements for one table.
     #[derive(Debug)]
     pub struct Sql {
         pub(super) list: &'static str,
-        pub(super) insert: &'static str,
-        pub(super) first_page: &'static str,
-        pub(super) next_page: &'static str,
-        pub(super) delete: &'static str,
+        pub(super) insert: String,
+        pub(super) first_page: String,
+        pub(super) next_page: String,
+        pub(super) delete: String,
     }
 }
 
 pub(crate) use sql::Sql;
 
-/// `$first` and `$second` are the places of two keys, after those of the queue and a limit.
-macro_rules! statements {
-    ($table:literal, $key:literal, $first:literal, $second:literal, $arrays:literal) => {
-        Sql {
-            list: $table,
-            insert: concat!(
-                "INSERT INTO ",
-                $table,
-                " (range_hash, task_queue_id, ",
-                $key,
-                ", data, data_encoding) ",
-                "SELECT range_hash, task_queue_id, ",
-                $key,
-                ", data, data_encoding ",
-                "FROM unnest($1::bigint[], $2::uuid[], ",
-                $arrays,
-                ") ",
-                "AS task (range_hash, task_queue_id, ",
-                $key,
-                ", data, data_encoding)"
+impl Sql {
+    /// For a table whose tasks are named by these columns, which are numbers.
+    pub(crate) fn new(table: &'static str, key: &[&str]) -> Self {
+        let (count, key) = (key.len(), key.join(", "));
+        let places = |first: usize| -> String {
+            (first..first + count).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ")
+        };
+        let arrays = std::iter::repeat_n("bigint", count).chain(["bytea", "varchar"]).enumerate();
+        let arrays: Vec<_> = arrays.map(|(at, of)| format!("${}::{of}[]", at + 3)).collect();
+        let columns = format!("range_hash, task_queue_id, {key}, data, data_encoding");
+        let in_queue = "range_hash = $1 AND task_queue_id = $2";
+        // $3 is a limit; keys come after it.
+        let (first, second) = (places(4), places(4 + count));
+        let page = |begin: &str| {
+            format!(
+                "SELECT {key}, data, data_encoding FROM {table} WHERE {in_queue} AND ({key}) {begin} ({first}) \
+                 AND ({key}) < ({second}) ORDER BY {key} LIMIT $3"
+            )
+        };
+        Self {
+            list: table,
+            insert: format!(
+                "INSERT INTO {table} ({columns}) SELECT {columns} \
+                 FROM unnest($1::bigint[], $2::uuid[], {}) AS task ({columns})",
+                arrays.join(", ")
             ),
-            first_page: concat!(
-                "SELECT ",
-                $key,
-                ", data, data_encoding FROM ",
-                $table,
-                " WHERE range_hash = $1 AND task_queue_id = $2 ",
-                "AND (",
-                $key,
-                ") >= (",
-                $first,
-                ") AND (",
-                $key,
-                ") < (",
-                $second,
-                ") ORDER BY ",
-                $key,
-                " LIMIT $3"
-            ),
-            next_page: concat!(
-                "SELECT ",
-                $key,
-                ", data, data_encoding FROM ",
-                $table,
-                " WHERE range_hash = $1 AND task_queue_id = $2 ",
-                "AND (",
-                $key,
-                ") > (",
-                $first,
-                ") AND (",
-                $key,
-                ") < (",
-                $second,
-                ") ORDER BY ",
-                $key,
-                " LIMIT $3"
-            ),
-            delete: concat!(
-                "DELETE FROM ",
-                $table,
-                " WHERE range_hash = $1 AND task_queue_id = $2 AND (",
-                $key,
-                ") IN (SELECT ",
-                $key,
-                " FROM ",
-                $table,
-                " WHERE range_hash = $1 AND task_queue_id = $2 AND (",
-                $key,
-                ") < (",
-                $first,
-                ") ORDER BY ",
-                $key,
-                " LIMIT $3)"
+            first_page: page(">="),
+            next_page: page(">"),
+            delete: format!(
+                "DELETE FROM {table} WHERE {in_queue} AND ({key}) IN (SELECT {key} FROM {table} \
+                 WHERE {in_queue} AND ({key}) < ({first}) ORDER BY {key} LIMIT $3)"
             ),
         }
-    };
+    }
 }
-pub(crate) const V1_SQL: Sql =
-    statements!("tasks", "task_id", "$4", "$5", "$3::bigint[], $4::bytea[], $5::varchar[]");
-pub(crate) const V2_SQL: Sql = statements!(
-    "tasks_v2",
-    "pass, task_id",
-    "$4, $5",
-    "$6, $7",
-    "$3::bigint[], $4::bigint[], $5::bytea[], $6::varchar[]"
-);
 
 /// Inserts tasks, with one statement.
 ///
@@ -212,7 +161,7 @@ pub async fn insert<V: TaskVersion>(connection: &Connection, tasks: &[TaskRow<V:
     let mut values: Vec<Value<'_>> = vec![&range_hashes, &queues];
     values.extend(keys.iter().map(|column| column as Value<'_>));
     values.extend([&data as Value<'_>, &encodings]);
-    connection.execute(V::TASKS.insert, &values).await?;
+    connection.execute(&V::tasks().insert, &values).await?;
     Ok(())
 }
 
@@ -232,8 +181,8 @@ pub async fn select<V: TaskVersion>(
 ) -> Result<Page<TaskRow<V::Key>>> {
     let limit = rows_to_ask(size)?;
     let (sql, begin) = match page {
-        None => (V::TASKS.first_page, range.start),
-        Some(token) => (V::TASKS.next_page, token.key(V::TASKS.list)?),
+        None => (&V::tasks().first_page, range.start),
+        Some(token) => (&V::tasks().next_page, token.key(V::tasks().list)?),
     };
     let hash = queue.hash();
     let mut values: Vec<Value<'_>> = vec![&hash, queue.id.as_uuid(), &limit];
@@ -245,7 +194,7 @@ pub async fn select<V: TaskVersion>(
         Ok(TaskRow { queue: *queue, key: key::Sealed::of(&numbers), task: Blob::read(row, columns)? })
     };
     let rows = rows.iter().map(task).collect::<Result<Vec<TaskRow<V::Key>>>>()?;
-    Ok(Page::cut(rows, size, V::TASKS.list, |row| row.key))
+    Ok(Page::cut(rows, size, V::tasks().list, |row| row.key))
 }
 
 /// Deletes at most `limit` tasks of a queue that come before `end`, the first ones first. Returns how many. For more than fit into one
@@ -265,7 +214,7 @@ pub async fn delete<V: TaskVersion>(
     let (hash, limit) = (queue.hash(), i64::try_from(limit).unwrap_or(i64::MAX));
     let mut values: Vec<Value<'_>> = vec![&hash, queue.id.as_uuid(), &limit];
     values.extend(numbers(&end));
-    connection.execute(V::TASKS.delete, &values).await
+    connection.execute(&V::tasks().delete, &values).await
 }
 
 /// Deletes all tasks of a queue that come before `end`, however many, in several transactions. Whoever is interrupted calls it again.
@@ -288,4 +237,24 @@ pub async fn delete_in_batches<V: TaskVersion>(
 
 fn numbers<K: TaskKey>(key: &K) -> impl Iterator<Item = Value<'_>> {
     key::Sealed::numbers(key).into_iter().map(|number| number as Value<'_>)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_name_a_task_by_its_whole_key() {
+        let sql = Sql::new("tasks_v2", &["pass", "task_id"]);
+        assert_eq!(
+            sql.next_page,
+            "SELECT pass, task_id, data, data_encoding FROM tasks_v2 WHERE range_hash = $1 AND task_queue_id = $2 \
+             AND (pass, task_id) > ($4, $5) AND (pass, task_id) < ($6, $7) ORDER BY pass, task_id LIMIT $3"
+        );
+        assert_eq!(
+            Sql::new("tasks", &["task_id"]).delete,
+            "DELETE FROM tasks WHERE range_hash = $1 AND task_queue_id = $2 AND (task_id) IN (SELECT task_id FROM tasks \
+             WHERE range_hash = $1 AND task_queue_id = $2 AND (task_id) < ($4) ORDER BY task_id LIMIT $3)"
+        );
+    }
 }

@@ -45,78 +45,50 @@ pub struct TaskQueueRow {
     pub info: Blob,
 }
 
-/// Private, so that nobody can name what the sealed trait has.
+/// Private, so that nobody can name what the sealed trait returns.
 mod sql {
     /// The statements for one table.
     #[derive(Debug)]
     pub struct Sql {
         pub(super) list: &'static str,
-        pub(super) insert: &'static str,
-        pub(super) update: &'static str,
-        pub(super) raise: &'static str,
-        pub(super) select: &'static str,
-        pub(super) first_page: &'static str,
-        pub(super) next_page: &'static str,
-        pub(super) delete: &'static str,
-        pub(super) lock: &'static str,
+        pub(super) insert: String,
+        pub(super) update: String,
+        pub(super) raise: String,
+        pub(super) select: String,
+        pub(super) first_page: String,
+        pub(super) next_page: String,
+        pub(super) delete: String,
+        pub(super) lock: String,
     }
 }
 
 pub(crate) use sql::Sql;
 
-macro_rules! statements {
-    ($table:literal) => {
-        Sql {
-            list: $table,
-            insert: concat!(
-                "INSERT INTO ",
-                $table,
-                " (range_hash, task_queue_id, range_id, data, data_encoding) ",
-                "VALUES ($1, $2, $3, $4, $5)"
+impl Sql {
+    pub(crate) fn new(table: &'static str) -> Self {
+        let columns = "range_hash, task_queue_id, range_id, data, data_encoding";
+        let key = "range_hash = $1 AND task_queue_id = $2";
+        let order = "ORDER BY range_hash, task_queue_id";
+        Self {
+            list: table,
+            insert: format!("INSERT INTO {table} ({columns}) VALUES ($1, $2, $3, $4, $5)"),
+            update: format!(
+                "UPDATE {table} SET range_id = $3, data = $4, data_encoding = $5 WHERE {key} AND range_id = $6"
             ),
-            update: concat!(
-                "UPDATE ",
-                $table,
-                " SET range_id = $3, data = $4, data_encoding = $5 ",
-                "WHERE range_hash = $1 AND task_queue_id = $2 AND range_id = $6"
+            raise: format!("UPDATE {table} SET range_id = range_id + 1 WHERE {key} AND range_id = $3"),
+            select: format!("SELECT {columns} FROM {table} WHERE {key}"),
+            first_page: format!(
+                "SELECT {columns} FROM {table} WHERE range_hash >= $1 AND range_hash <= $2 {order} LIMIT $3"
             ),
-            raise: concat!(
-                "UPDATE ",
-                $table,
-                " SET range_id = range_id + 1 ",
-                "WHERE range_hash = $1 AND task_queue_id = $2 AND range_id = $3"
+            next_page: format!(
+                "SELECT {columns} FROM {table} WHERE (range_hash, task_queue_id) > ($1, $2) AND range_hash <= $3 \
+                 {order} LIMIT $4"
             ),
-            select: concat!(
-                "SELECT range_hash, task_queue_id, range_id, data, data_encoding FROM ",
-                $table,
-                " WHERE range_hash = $1 AND task_queue_id = $2"
-            ),
-            first_page: concat!(
-                "SELECT range_hash, task_queue_id, range_id, data, data_encoding FROM ",
-                $table,
-                " WHERE range_hash >= $1 AND range_hash <= $2 ORDER BY range_hash, task_queue_id LIMIT $3"
-            ),
-            next_page: concat!(
-                "SELECT range_hash, task_queue_id, range_id, data, data_encoding FROM ",
-                $table,
-                " WHERE (range_hash, task_queue_id) > ($1, $2) AND range_hash <= $3 ",
-                "ORDER BY range_hash, task_queue_id LIMIT $4"
-            ),
-            delete: concat!(
-                "DELETE FROM ",
-                $table,
-                " WHERE range_hash = $1 AND task_queue_id = $2 AND range_id = $3"
-            ),
-            lock: concat!(
-                "SELECT range_id FROM ",
-                $table,
-                " WHERE range_hash = $1 AND task_queue_id = $2 FOR UPDATE"
-            ),
+            delete: format!("DELETE FROM {table} WHERE {key} AND range_id = $3"),
+            lock: format!("SELECT range_id FROM {table} WHERE {key} FOR UPDATE"),
         }
-    };
+    }
 }
-pub(crate) const V1_SQL: Sql = statements!("task_queues");
-pub(crate) const V2_SQL: Sql = statements!("task_queues_v2");
 
 impl TaskQueueKey {
     pub(crate) fn hash(&self) -> i64 {
@@ -145,7 +117,7 @@ pub async fn insert<V: TaskVersion>(connection: &Connection, row: &TaskQueueRow)
     let TaskQueueRow { key, range_id, info } = row;
     connection
         .execute(
-            V::TASK_QUEUES.insert,
+            &V::task_queues().insert,
             &[&key.hash(), key.id.as_uuid(), range_id, &info.data, &info.encoding],
         )
         .await?;
@@ -167,7 +139,7 @@ pub async fn update<V: TaskVersion>(
     let TaskQueueRow { key, range_id, info } = row;
     let values: [Value<'_>; 6] =
         [&key.hash(), key.id.as_uuid(), range_id, &info.data, &info.encoding, &expected_range_id];
-    connection.swap(V::TASK_QUEUES.update, &values, || key.condition(expected_range_id, None)).await
+    connection.swap(&V::task_queues().update, &values, || key.condition(expected_range_id, None)).await
 }
 
 /// Reads the range id of a task queue, and updates the queue if it has not changed by then: for a caller who keeps the range id, or
@@ -200,7 +172,7 @@ pub async fn raise_range_id<V: TaskVersion>(
 ) -> Result<i64> {
     let condition = || key.condition(expected_range_id, None);
     connection
-        .swap(V::TASK_QUEUES.raise, &[&key.hash(), key.id.as_uuid(), &expected_range_id], condition)
+        .swap(&V::task_queues().raise, &[&key.hash(), key.id.as_uuid(), &expected_range_id], condition)
         .await?;
     // The database has refused to go beyond the largest number.
     Ok(expected_range_id.saturating_add(1))
@@ -214,7 +186,7 @@ pub async fn raise_range_id<V: TaskVersion>(
 /// # Cancel safety
 /// Dropping the future changes nothing.
 pub async fn select<V: TaskVersion>(connection: &Connection, key: &TaskQueueKey) -> Result<TaskQueueRow> {
-    let row = connection.query_opt(V::TASK_QUEUES.select, &[&key.hash(), key.id.as_uuid()]).await?;
+    let row = connection.query_opt(&V::task_queues().select, &[&key.hash(), key.id.as_uuid()]).await?;
     read(&row.ok_or_else(|| not_found(key))?)
 }
 
@@ -231,7 +203,7 @@ pub async fn list<V: TaskVersion>(
     size: usize,
     page: Option<&PageToken>,
 ) -> Result<Page<TaskQueueRow>> {
-    let Sql { list, first_page, next_page, .. } = V::TASK_QUEUES;
+    let Sql { list, first_page, next_page, .. } = V::task_queues();
     let limit = rows_to_ask(size)?;
     let (first, last) = (i64::from(*range_hashes.start()), i64::from(*range_hashes.end()));
     let rows = match page {
@@ -259,7 +231,7 @@ pub async fn delete<V: TaskVersion>(
 ) -> Result<()> {
     let condition = || key.condition(expected_range_id, None);
     connection
-        .swap(V::TASK_QUEUES.delete, &[&key.hash(), key.id.as_uuid(), &expected_range_id], condition)
+        .swap(&V::task_queues().delete, &[&key.hash(), key.id.as_uuid(), &expected_range_id], condition)
         .await
 }
 
@@ -272,7 +244,7 @@ pub async fn delete<V: TaskVersion>(
 /// # Cancel safety
 /// The lock ends with the transaction.
 pub async fn lock<V: TaskVersion>(tx: &Tx, key: &TaskQueueKey) -> Result<i64> {
-    let row = tx.query_opt(V::TASK_QUEUES.lock, &[&key.hash(), key.id.as_uuid()]).await?;
+    let row = tx.query_opt(&V::task_queues().lock, &[&key.hash(), key.id.as_uuid()]).await?;
     Ok(row.ok_or_else(|| not_found(key))?.try_get(0)?)
 }
 

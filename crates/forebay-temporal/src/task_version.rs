@@ -26,20 +26,37 @@ impl TaskVersion for V2 {
 }
 
 mod version {
+    use std::sync::LazyLock;
+
     use super::{V1, V2, task, task_queue};
 
     pub trait Sealed: 'static {
-        const TASK_QUEUES: task_queue::Sql;
-        const TASKS: task::Sql;
+        fn task_queues() -> &'static task_queue::Sql;
+        fn tasks() -> &'static task::Sql;
     }
 
     impl Sealed for V1 {
-        const TASK_QUEUES: task_queue::Sql = task_queue::V1_SQL;
-        const TASKS: task::Sql = task::V1_SQL;
+        fn task_queues() -> &'static task_queue::Sql {
+            static SQL: LazyLock<task_queue::Sql> = LazyLock::new(|| task_queue::Sql::new("task_queues"));
+            &SQL
+        }
+
+        fn tasks() -> &'static task::Sql {
+            static SQL: LazyLock<task::Sql> = LazyLock::new(|| task::Sql::new("tasks", &["task_id"]));
+            &SQL
+        }
     }
 
     impl Sealed for V2 {
-        const TASK_QUEUES: task_queue::Sql = task_queue::V2_SQL;
-        const TASKS: task::Sql = task::V2_SQL;
+        fn task_queues() -> &'static task_queue::Sql {
+            static SQL: LazyLock<task_queue::Sql> = LazyLock::new(|| task_queue::Sql::new("task_queues_v2"));
+            &SQL
+        }
+
+        fn tasks() -> &'static task::Sql {
+            static SQL: LazyLock<task::Sql> =
+                LazyLock::new(|| task::Sql::new("tasks_v2", &["pass", "task_id"]));
+            &SQL
+        }
     }
 }
