@@ -3,10 +3,10 @@
 use forebay_dsql::Timestamp;
 use forebay_temporal::cluster_membership::{self, MemberFilter, MemberRow};
 use forebay_temporal::cluster_metadata::{self, ClusterMetadataRow};
-use forebay_temporal::{Condition, PageToken};
+use forebay_temporal::{Condition, PageToken, Persistence, Tx};
 
 use crate::cluster::{blob, new_uuid, quiet, store, store_of};
-use crate::paging;
+use crate::{overlap, paging};
 
 #[tokio::test]
 async fn cluster_metadata_is_saved_only_with_its_version() {
@@ -59,26 +59,17 @@ async fn cluster_metadata_is_saved_only_with_its_version() {
     assert_eq!(paging::all(2, list).await, []);
 }
 
-/// A transaction that holds the lock overlaps with a save: it is run again and sees it.
 #[tokio::test]
 async fn a_lock_of_cluster_metadata_conflicts_with_a_save() {
-    let cluster = quiet().await;
-    let (store, neighbour) = (store_of(&cluster, 1).await, store_of(&cluster, 1).await);
-    let row = ClusterMetadataRow { cluster_name: "locked".to_owned(), data: blob("metadata"), version: 0 };
-    let row = &row;
-    store.write("save", async |c| cluster_metadata::save(&c, row).await).await.unwrap();
-    let (neighbour, seen) = (&neighbour, &std::cell::RefCell::new(Vec::new()));
-    let locked = store.run("lock", async |tx| {
-        let found = cluster_metadata::lock(&tx, "locked").await?;
-        seen.borrow_mut().push(found.version);
-        if found.version == 1 {
-            let row = &ClusterMetadataRow { version: 1, ..row.clone() };
-            neighbour.write("save", async |c| cluster_metadata::save(&c, row).await).await?;
-        }
-        Ok(())
-    });
-    locked.await.unwrap();
-    assert_eq!(*seen.borrow(), [1, 2]);
+    let store = store_of(&quiet().await, 1).await;
+    let new = ClusterMetadataRow { cluster_name: "locked".to_owned(), data: blob("metadata"), version: 0 };
+    let saved = ClusterMetadataRow { version: 1, ..new.clone() };
+    let save = async |store: &Persistence, row: &ClusterMetadataRow| {
+        store.write("save", async |c| cluster_metadata::save(&c, row).await).await.map(drop)
+    };
+    save(&store, &new).await.unwrap();
+    let lock = async |tx: &Tx| cluster_metadata::lock(tx, "locked").await.map(drop);
+    assert_eq!(overlap::attempts(lock, async |neighbour| save(neighbour, &saved).await).await, 2);
 }
 
 fn at(second: i128) -> Timestamp {

@@ -10,6 +10,7 @@ mod histories;
 mod matching_tasks;
 mod namespaces;
 mod nexus_endpoints;
+mod overlap;
 mod paging;
 mod queues;
 mod round_trips;

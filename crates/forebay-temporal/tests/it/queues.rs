@@ -5,10 +5,10 @@ use std::cell::Cell;
 use forebay_temporal::queue_message::{self, MessageQueue, MessageRow, QueueKey, QueueType};
 use forebay_temporal::queue_metadata::{self, QueueMetadataRow};
 use forebay_temporal::queue_v2_metadata::{self, QueueV2MetadataRow};
-use forebay_temporal::{Condition, Error, PageToken, Persistence};
+use forebay_temporal::{Condition, Error, PageToken, Persistence, Tx};
 
 use crate::cluster::{blob, new_shard_id, quiet, store, store_of};
-use crate::paging;
+use crate::{overlap, paging};
 
 /// A queue that no other test uses. No number is that of the dead letters of another.
 fn new_v1() -> QueueType {
@@ -299,4 +299,25 @@ async fn queues_with_names_are_inserted_updated_under_a_lock_and_listed_in_pages
         assert_eq!(names, ["a", "b", "c", "d"], "pages of {size}");
     }
     paging::refuses_nonsense(list).await;
+}
+
+#[tokio::test]
+async fn locks_of_metadata_conflict_with_changes() {
+    let store = store_of(&quiet().await, 1).await;
+    let row = &QueueMetadataRow { queue_type: new_v1(), data: blob("none read"), version: 0 };
+    store.write("insert", async |c| queue_metadata::insert(&c, row).await).await.unwrap();
+    let lock = async |tx: &Tx| queue_metadata::lock(tx, row.queue_type).await.map(drop);
+    let update = async |neighbour: &Persistence| {
+        neighbour.write("update", async |c| queue_metadata::update(&c, row).await).await.map(drop)
+    };
+    assert_eq!(overlap::attempts(lock, update).await, 2);
+
+    let (queue_type, queue_name) = (new_shard_id(), "locked".to_owned());
+    let row = &QueueV2MetadataRow { queue_type, queue_name, metadata: blob("metadata") };
+    store.write("insert", async |c| queue_v2_metadata::insert(&c, row).await).await.unwrap();
+    let lock = async |tx: &Tx| queue_v2_metadata::lock(tx, queue_type, "locked").await.map(drop);
+    let update = async |neighbour: &Persistence| {
+        neighbour.run("update", async |tx| queue_v2_metadata::update(&tx, row).await).await
+    };
+    assert_eq!(overlap::attempts(lock, update).await, 2);
 }

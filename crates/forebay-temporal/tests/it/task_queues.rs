@@ -1,10 +1,10 @@
 //! Task queues of both generations: every operation, their fence, and their pages.
 
 use forebay_temporal::task_queue::{self, TaskQueueId, TaskQueueKey, TaskQueueRow, TaskVersion, V1, V2};
-use forebay_temporal::{Condition, Error, Persistence, task};
+use forebay_temporal::{Condition, Error, Persistence, Tx, task};
 
 use crate::cluster::{blob, new_shard_id, quiet, store, store_of};
-use crate::paging;
+use crate::{overlap, paging};
 
 /// A task queue that no other test uses.
 pub(crate) fn new_key() -> TaskQueueKey {
@@ -125,6 +125,22 @@ async fn a_deposed_owner_inserts_no_tasks() {
     assert!(lock.await.unwrap_err().is_not_found());
     let fence = store.run("fence", async |tx| task_queue::fence::<V2>(&tx, nobody, 1).await);
     assert_eq!(failed(&fence.await.unwrap_err()), ("range_id 1", None));
+}
+
+async fn lock_against_a_change_of_owner<V: TaskVersion>() -> u32 {
+    let queue = new_queue::<V>(&store_of(&quiet().await, 1).await).await.key;
+    let lock = async |tx: &Tx| task_queue::lock::<V>(tx, &queue).await.map(drop);
+    let raise = async |neighbour: &Persistence| {
+        let raise = neighbour.write("raise", async |c| task_queue::raise_range_id::<V>(&c, &queue, 1).await);
+        raise.await.map(drop)
+    };
+    overlap::attempts(lock, raise).await
+}
+
+#[tokio::test]
+async fn a_lock_of_a_task_queue_conflicts_with_a_change_of_owner() {
+    assert_eq!(lock_against_a_change_of_owner::<V1>().await, 2);
+    assert_eq!(lock_against_a_change_of_owner::<V2>().await, 2);
 }
 
 async fn pages<V: TaskVersion>() {
