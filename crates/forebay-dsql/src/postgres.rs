@@ -15,7 +15,7 @@ use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres::{Client, Statement};
 
 use crate::driver::{self, ConnectorParts};
-use crate::error::{Error, ErrorKind, is_failed_transaction};
+use crate::error::{Conflict, Error, ErrorKind, is_failed_transaction};
 use crate::token::Token;
 use crate::transaction::Session;
 
@@ -250,6 +250,7 @@ impl PostgresConnection {
     }
 
     /// Forgets what [`prepare_cached`](Self::prepare_cached) has prepared: after a change of the schema, statements may not fit any more.
+    /// A transaction of a pool does that by itself before it is run again.
     pub fn clear_cached_statements(&self) {
         self.statements.clear();
     }
@@ -345,6 +346,10 @@ impl Session for PostgresConnection {
             }
             kind => kind,
         };
+        // They may not fit the new schema; the next attempt prepares them again.
+        if kind == ErrorKind::Conflict(Conflict::Schema) {
+            self.statements.clear();
+        }
         match kind {
             ErrorKind::Conflict(_) | ErrorKind::Unavailable | ErrorKind::Disconnected
                 if self.tracker.is_committing() || self.tracker.has_committed() =>

@@ -1,7 +1,7 @@
 //! The maps of an execution: seven tables with one row for each entry.
 //!
 //! All of them work alike, so each operation is written once, for a [`MapTable`]. A call writes or deletes all its entries with one
-//! statement.
+//! statement, which gets them as arrays: Aurora DSQL has arrays in statements, though not in tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -3,11 +3,8 @@
 //! All of them work alike, so each operation is written once, for a [`TaskTable`]. They differ in what names a queue of tasks (a shard,
 //! with a category or a cluster), and in whether tasks have a time at which they are due.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::LazyLock;
-
-use forebay_dsql::Timestamp;
 
 use crate::batch;
 use crate::blob::Blob;
@@ -15,6 +12,15 @@ use crate::connection::{Connection, Value};
 use crate::error::Result;
 use crate::page::{Page, PageToken, rows_to_ask};
 use crate::persistence::Persistence;
+
+mod key;
+mod queue;
+mod sql;
+
+pub use key::{ScheduledKey, TaskKey};
+pub use queue::{CategoryQueue, ShardQueue, SourceQueue, TaskQueue};
+use sql::Sql;
+use {key::sealed::Sealed as _, queue::sealed::Sealed as _};
 
 /// One of the seven tables.
 pub trait TaskTable: table::Sealed {
@@ -33,251 +39,10 @@ pub struct TaskRow<K> {
     pub task: Blob,
 }
 
-/// The queues of one shard and one category.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CategoryQueue {
-    /// The shard.
-    pub shard_id: i32,
-    /// The category, as the server numbers them.
-    pub category_id: i32,
-}
-
-/// The queue of one shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ShardQueue {
-    /// The shard.
-    pub shard_id: i32,
-}
-
-/// The queue of one shard with tasks of another cluster.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SourceQueue {
-    /// The cluster that the tasks are from.
-    pub source_cluster_name: String,
-    /// The shard.
-    pub shard_id: i32,
-}
-
-/// The key of a task that has a time at which it is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ScheduledKey {
-    /// When it is due.
-    pub visibility_timestamp: Timestamp,
-    /// Its number, for tasks of the same time.
-    pub task_id: i64,
-}
-
-/// What names a queue of tasks.
-pub trait TaskQueue: queue::Sealed + fmt::Debug + Sync + Send {}
-
-impl TaskQueue for CategoryQueue {}
-impl TaskQueue for ShardQueue {}
-impl TaskQueue for SourceQueue {}
-
-/// What names a task in its queue: a number, or a time and a number.
-pub trait TaskKey: key::Sealed + fmt::Debug + Copy + Ord + Sync + Send {
-    /// What a range is given by.
-    type Bound: Copy + fmt::Debug + Sync + Send;
-}
-
-impl TaskKey for i64 {
-    type Bound = i64;
-}
-
-impl TaskKey for ScheduledKey {
-    type Bound = Timestamp;
-}
-
 mod table {
     pub trait Sealed: 'static {
         const TABLE: &'static str;
         fn sql() -> &'static super::Sql;
-    }
-}
-
-mod queue {
-    use super::{CategoryQueue, ShardQueue, SourceQueue, Value};
-
-    pub trait Sealed {
-        /// Names and types of its columns.
-        const COLUMNS: &'static [(&'static str, &'static str)];
-        fn values(&self) -> Vec<Value<'_>>;
-    }
-
-    impl Sealed for CategoryQueue {
-        const COLUMNS: &'static [(&'static str, &'static str)] =
-            &[("shard_id", "integer"), ("category_id", "integer")];
-
-        fn values(&self) -> Vec<Value<'_>> {
-            vec![&self.shard_id, &self.category_id]
-        }
-    }
-
-    impl Sealed for ShardQueue {
-        const COLUMNS: &'static [(&'static str, &'static str)] = &[("shard_id", "integer")];
-
-        fn values(&self) -> Vec<Value<'_>> {
-            vec![&self.shard_id]
-        }
-    }
-
-    impl Sealed for SourceQueue {
-        const COLUMNS: &'static [(&'static str, &'static str)] =
-            &[("source_cluster_name", "varchar"), ("shard_id", "integer")];
-
-        fn values(&self) -> Vec<Value<'_>> {
-            vec![&self.source_cluster_name, &self.shard_id]
-        }
-    }
-}
-
-mod key {
-    use forebay_dsql::Timestamp;
-    use tokio_postgres::Row;
-    use tokio_postgres::types::ToSql;
-
-    use super::{ScheduledKey, TaskKey, Value};
-    use crate::error::Result;
-    use crate::page::PageKey;
-
-    pub trait Sealed: Sized {
-        /// Names and types of its columns. A range is one of the first.
-        const COLUMNS: &'static [(&'static str, &'static str)];
-        /// What a page token carries.
-        type Token: PageKey;
-        fn values(&self) -> Vec<Value<'_>>;
-        /// One array for each column.
-        fn arrays(keys: impl Iterator<Item = Self> + Clone) -> Vec<Box<dyn ToSql + Sync + Send>>;
-        fn read(row: &Row) -> Result<Self>;
-        fn token(self) -> Self::Token;
-        fn of_token(token: Self::Token) -> Self;
-        /// The smallest key of a range that begins here.
-        fn first(bound: Self::Bound) -> Self
-        where
-            Self: TaskKey;
-    }
-
-    impl Sealed for i64 {
-        const COLUMNS: &'static [(&'static str, &'static str)] = &[("task_id", "bigint")];
-        type Token = i64;
-
-        fn values(&self) -> Vec<Value<'_>> {
-            vec![self]
-        }
-
-        fn arrays(keys: impl Iterator<Item = Self> + Clone) -> Vec<Box<dyn ToSql + Sync + Send>> {
-            vec![Box::new(keys.collect::<Vec<i64>>())]
-        }
-
-        fn read(row: &Row) -> Result<Self> {
-            Ok(row.try_get(0)?)
-        }
-
-        fn token(self) -> i64 {
-            self
-        }
-
-        fn of_token(token: i64) -> Self {
-            token
-        }
-
-        fn first(bound: i64) -> Self {
-            bound
-        }
-    }
-
-    impl Sealed for ScheduledKey {
-        const COLUMNS: &'static [(&'static str, &'static str)] =
-            &[("visibility_timestamp", "timestamp"), ("task_id", "bigint")];
-        type Token = (Timestamp, i64);
-
-        fn values(&self) -> Vec<Value<'_>> {
-            vec![&self.visibility_timestamp, &self.task_id]
-        }
-
-        fn arrays(keys: impl Iterator<Item = Self> + Clone) -> Vec<Box<dyn ToSql + Sync + Send>> {
-            let times: Vec<Timestamp> = keys.clone().map(|key| key.visibility_timestamp).collect();
-            let ids: Vec<i64> = keys.map(|key| key.task_id).collect();
-            vec![Box::new(times), Box::new(ids)]
-        }
-
-        fn read(row: &Row) -> Result<Self> {
-            Ok(Self { visibility_timestamp: row.try_get(0)?, task_id: row.try_get(1)? })
-        }
-
-        fn token(self) -> (Timestamp, i64) {
-            (self.visibility_timestamp, self.task_id)
-        }
-
-        fn of_token((visibility_timestamp, task_id): (Timestamp, i64)) -> Self {
-            Self { visibility_timestamp, task_id }
-        }
-
-        fn first(visibility_timestamp: Timestamp) -> Self {
-            Self { visibility_timestamp, task_id: i64::MIN }
-        }
-    }
-}
-
-/// Private, so that nobody can name what the sealed traits return.
-mod sql {
-    /// The statements for one table.
-    #[derive(Debug)]
-    pub struct Sql {
-        pub(super) insert: String,
-        pub(super) select_first: String,
-        pub(super) select_next: String,
-        pub(super) delete: String,
-        pub(super) range_delete: String,
-    }
-}
-
-use sql::Sql;
-
-impl Sql {
-    fn new<Q: TaskQueue, K: TaskKey>(table: &str) -> Self {
-        let names = |columns: &[(&'static str, &'static str)]| -> Vec<&'static str> {
-            columns.iter().map(|(column, _)| *column).collect()
-        };
-        let (queue, key) = (names(Q::COLUMNS), names(K::COLUMNS));
-        let (queues, keys) = (queue.join(", "), key.join(", "));
-        let places = |first: usize, count: usize| -> String {
-            (first..first + count).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ")
-        };
-        let typed = Q::COLUMNS.iter().enumerate().map(|(at, (_, of))| format!("${}::{of}", at + 1));
-        let arrays = K::COLUMNS.iter().map(|(_, of)| *of).chain(["bytea", "varchar"]);
-        let arrays = arrays.enumerate().map(|(at, of)| format!("${}::{of}[]", queue.len() + at + 1));
-        let in_queue: Vec<String> =
-            queue.iter().enumerate().map(|(at, column)| format!("{column} = ${}", at + 1)).collect();
-        let in_queue = in_queue.join(" AND ");
-        // The first value after those of the queue.
-        let (at, count, range) = (queue.len() + 1, key.len(), key[0]);
-        let select = |begin: &str| {
-            format!(
-                "SELECT {keys}, data, data_encoding FROM {table} WHERE {in_queue} AND ({keys}) {begin} ({}) \
-                 AND {range} < ${} ORDER BY {keys} LIMIT ${}",
-                places(at, count),
-                at + count,
-                at + count + 1
-            )
-        };
-        Self {
-            insert: format!(
-                "INSERT INTO {table} ({queues}, {keys}, data, data_encoding) SELECT {}, {keys}, data, data_encoding \
-                 FROM unnest({}) AS task ({keys}, data, data_encoding)",
-                typed.collect::<Vec<_>>().join(", "),
-                arrays.collect::<Vec<_>>().join(", ")
-            ),
-            select_first: select(">="),
-            select_next: select(">"),
-            delete: format!("DELETE FROM {table} WHERE {in_queue} AND ({keys}) = ({})", places(at, count)),
-            range_delete: format!(
-                "DELETE FROM {table} WHERE {in_queue} AND ({keys}) IN (SELECT {keys} FROM {table} \
-                 WHERE {in_queue} AND {range} >= ${at} AND {range} < ${} ORDER BY {keys} LIMIT ${})",
-                at + 1,
-                at + 2
-            ),
-        }
     }
 }
 
@@ -338,10 +103,10 @@ pub async fn insert<T: TaskTable>(
     if tasks.is_empty() {
         return Ok(());
     }
-    let keys = key::Sealed::arrays(tasks.iter().map(|row| row.key));
+    let keys = T::Key::arrays(tasks.iter().map(|row| row.key));
     let data: Vec<&[u8]> = tasks.iter().map(|row| &*row.task.data).collect();
     let encodings: Vec<&str> = tasks.iter().map(|row| &*row.task.encoding).collect();
-    let mut values = queue::Sealed::values(queue);
+    let mut values = queue.values();
     values.extend(keys.iter().map(|array| &**array as Value<'_>));
     values.extend([&data as Value<'_>, &encodings]);
     connection.execute(&T::sql().insert, &values).await?;
@@ -387,17 +152,17 @@ where
 {
     let limit = rows_to_ask(size)?;
     let (sql, begin) = match page {
-        None => (&T::sql().select_first, <T::Key as key::Sealed>::first(range.start)),
-        Some(token) => (&T::sql().select_next, key::Sealed::of_token(token.key(T::TABLE)?)),
+        None => (&T::sql().select_first, T::Key::first(range.start)),
+        Some(token) => (&T::sql().select_next, T::Key::of_token(token.key(T::TABLE)?)),
     };
-    let mut values = queue::Sealed::values(queue);
-    values.extend(key::Sealed::values(&begin));
+    let mut values = queue.values();
+    values.extend(begin.values());
     values.extend([&range.end as Value<'_>, &limit]);
     let rows = connection.query(sql, &values).await?;
-    let columns = <T::Key as key::Sealed>::COLUMNS.len();
-    let task = |row| Ok(TaskRow { key: key::Sealed::read(row)?, task: Blob::read(row, columns)? });
+    let columns = T::Key::COLUMNS.len();
+    let task = |row| Ok(TaskRow { key: T::Key::read(row)?, task: Blob::read(row, columns)? });
     let rows = rows.iter().map(task).collect::<Result<Vec<TaskRow<T::Key>>>>()?;
-    Ok(Page::cut(rows, size, T::TABLE, |row| key::Sealed::token(row.key)))
+    Ok(Page::cut(rows, size, T::TABLE, |row| row.key.token()))
 }
 
 /// Deletes a task. Returns whether there was one.
@@ -408,8 +173,8 @@ where
 /// # Cancel safety
 /// Outside of a transaction, it may have been deleted.
 pub async fn delete<T: TaskTable>(connection: &Connection, queue: &T::Queue, key: T::Key) -> Result<bool> {
-    let mut values = queue::Sealed::values(queue);
-    values.extend(key::Sealed::values(&key));
+    let mut values = queue.values();
+    values.extend(key.values());
     Ok(connection.execute(&T::sql().delete, &values).await? > 0)
 }
 
@@ -430,7 +195,7 @@ where
 {
     let range = &range;
     let delete = |connection: Connection, limit: i64| async move {
-        let mut values = queue::Sealed::values(queue);
+        let mut values = queue.values();
         values.extend([&range.start as Value<'_>, &range.end, &limit]);
         connection.execute(&T::sql().range_delete, &values).await
     };

@@ -62,6 +62,26 @@ async fn only_the_expected_range_id_updates() {
     assert!(error.is_not_found());
 }
 
+/// The generic compare-and-swap, for a statement of the caller's own.
+#[tokio::test]
+async fn a_swap_that_changes_no_row_has_failed() {
+    let store = store().await;
+    let row = new_shard(&store).await;
+    let swap = |expected: i64| {
+        store.write("swap", move |c| async move {
+            let sql = "UPDATE shards SET range_id = $1 WHERE shard_id = $2 AND range_id = $3";
+            c.swap(sql, &[&5_i64, &row.shard_id, &expected], || {
+                Condition::row("shard", row.shard_id, expected)
+            })
+            .await
+        })
+    };
+    swap(1).await.unwrap();
+    let error = swap(1).await.unwrap_err();
+    assert_eq!(*failed(&error), Condition::row("shard", row.shard_id, 1));
+    assert_eq!(selected(&store, row.shard_id).await.range_id, 5);
+}
+
 #[tokio::test]
 async fn locks_return_the_range_id() {
     let store = store().await;
