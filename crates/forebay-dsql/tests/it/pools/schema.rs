@@ -74,6 +74,27 @@ async fn statements_of_sqlx_are_prepared_again_after_a_change() {
 }
 
 #[tokio::test]
+async fn cached_statements_of_tokio_postgres_are_prepared_again_after_a_change() {
+    let cluster = start_over(EngineKind::Postgres, Limits::default());
+    let ddl: Dsql = pool(&cluster, 1, true).await;
+    ddl.acquire().await.unwrap().batch_execute("CREATE TABLE t (id bigint PRIMARY KEY)").await.unwrap();
+    let dsql: Dsql = pool(&cluster, 1, true).await;
+    let columns = async || {
+        let columns = dsql.run("read", async |tx| {
+            let statement = tx.prepare_cached("SELECT * FROM t WHERE id > $1").await?;
+            tx.query(&statement, &[&0_i64]).await?;
+            Ok::<_, Error>(statement.columns().len())
+        });
+        columns.await.unwrap()
+    };
+    assert_eq!(columns().await, 1);
+    ddl.acquire().await.unwrap().batch_execute("ALTER TABLE t ADD COLUMN b bigint").await.unwrap();
+    assert_eq!(columns().await, 2, "not the statement that was kept");
+    dsql.acquire().await.unwrap().clear_cached_statements();
+    assert_eq!(columns().await, 2);
+}
+
+#[tokio::test]
 async fn deallocated_statements_are_prepared_again() {
     let (dsql, _ddl) = two().await;
     read(&dsql).await.unwrap();
