@@ -3,8 +3,9 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
-use forebay_dsql::{Dsql, ErrorKind, Ids, Stage};
+use forebay_dsql::{Dsql, ErrorKind, Ids, RetryPolicy, Stage, Transactions};
 
 use crate::connection::{Connection, Lent, Tx};
 use crate::error::{Error, Result};
@@ -25,6 +26,8 @@ struct Shared {
     pool: Dsql,
     ids: Ids,
     turns: ShardTurns,
+    /// Runs changes of owner.
+    owner_changes: Transactions,
 }
 
 impl Persistence {
@@ -32,7 +35,8 @@ impl Persistence {
     /// [`Member::ids`](forebay_dsql::Member::ids).
     #[must_use]
     pub fn new(pool: Dsql, ids: Ids) -> Self {
-        Self(Arc::new(Shared { pool, ids, turns: ShardTurns::default() }))
+        let owner_changes = pool.transactions().with_policy(owner_change_policy());
+        Self(Arc::new(Shared { pool, ids, turns: ShardTurns::default(), owner_changes }))
     }
 
     /// Its connections.
@@ -94,8 +98,9 @@ impl Persistence {
     /// Changes the owner of a shard, or what the owner keeps in its row: updates the row if its range id is `expected_range_id`.
     ///
     /// It is one statement and thus the shortest transaction there is. Only a transaction of the old owner that commits in the same
-    /// moment defeats it. So even against an owner that writes all the time, a few of the attempts that the retry policy allows are
-    /// enough; if they are not, [`Error::Conflict`] says so, and another call goes on.
+    /// moment defeats it. The next one of the old owner is several round trips away then, so the next attempt follows at once: against an
+    /// owner that writes all the time, a few of ten attempts are enough. If they are not, [`Error::Conflict`] says so, and another call
+    /// goes on. It has this policy whatever that of the pool is.
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] if the row has another range id; [`Error::CommitUnknown`] if the connection was lost: read the row.
@@ -104,10 +109,8 @@ impl Persistence {
     /// While it waits for its turn, nothing has happened. After that, the update may have happened.
     pub async fn update_shard(&self, row: &shard::ShardRow, expected_range_id: i64) -> Result<()> {
         let _turn = self.0.turns.wait(row.shard_id).await;
-        self.write("update_shard", |connection| async move {
-            shard::update(&connection, row, expected_range_id).await
-        })
-        .await
+        let update = |connection| async move { shard::update(&connection, row, expected_range_id).await };
+        self.alone(&self.0.owner_changes, "update_shard", update, judge_write).await
     }
 
     /// Runs `body`, which only reads, on a connection without a transaction. It is run again on a conflict, as a change of the
@@ -122,7 +125,7 @@ impl Persistence {
     where
         F: Future<Output = Result<T>>,
     {
-        self.alone(operation, body, |_, error| error).await
+        self.alone(self.0.pool.transactions(), operation, body, |_, error| error).await
     }
 
     /// Runs `body`, which is one statement that writes, without BEGIN and COMMIT around it. It saves two round trips. If `body` writes
@@ -137,24 +140,12 @@ impl Persistence {
     where
         F: Future<Output = Result<T>>,
     {
-        self.alone(operation, body, |lent, error| {
-            // The connection knows whether the statement was sent and not answered.
-            let unknown = match ErrorKind::of(&error) {
-                ErrorKind::Disconnected => lent.tracker().is_committing(),
-                kind => kind.at_commit() == ErrorKind::CommitUnknown,
-            };
-            match error {
-                Error::Unavailable(error) if unknown => {
-                    Error::CommitUnknown(forebay_dsql::Error::new(ErrorKind::CommitUnknown, error))
-                }
-                error => error,
-            }
-        })
-        .await
+        self.alone(self.0.pool.transactions(), operation, body, judge_write).await
     }
 
     async fn alone<T, F>(
         &self,
+        transactions: &Transactions,
         operation: &'static str,
         body: impl Fn(Connection) -> F,
         judge: impl Fn(&Lent, Error) -> Error,
@@ -163,7 +154,7 @@ impl Persistence {
         F: Future<Output = Result<T>>,
     {
         let Shared { pool, ids, .. } = &*self.0;
-        let mut operation = pool.transactions().operation(operation);
+        let mut operation = transactions.operation(operation);
         let mut held: Option<Arc<Lent>> = None;
         loop {
             // The same connection again: after a change of the schema, every other one would fail once, too.
@@ -190,6 +181,25 @@ impl Persistence {
             operation.retry(Stage::Statement, error).await?;
         }
     }
+}
+
+/// What an error of a single statement means for its write. The connection knows whether the statement was sent and not answered.
+fn judge_write(lent: &Lent, error: Error) -> Error {
+    let unknown = match ErrorKind::of(&error) {
+        ErrorKind::Disconnected => lent.tracker().is_committing(),
+        kind => kind.at_commit() == ErrorKind::CommitUnknown,
+    };
+    match error {
+        Error::Unavailable(error) if unknown => {
+            Error::CommitUnknown(forebay_dsql::Error::new(ErrorKind::CommitUnknown, error))
+        }
+        error => error,
+    }
+}
+
+/// Ten attempts: the first ones follow each other closely, the last ones are spread.
+fn owner_change_policy() -> RetryPolicy {
+    RetryPolicy::default().retries(9).base(Duration::from_millis(1)).cap(Duration::from_secs(1)).full_jitter()
 }
 
 impl fmt::Debug for Persistence {
