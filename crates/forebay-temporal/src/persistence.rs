@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_dsql::{Dsql, ErrorKind, Ids, RetryPolicy, Stage, Transactions};
+use forebay_dsql::{Conflict, Dsql, ErrorKind, Ids, RetryPolicy, Stage, Transactions};
 
 use crate::connection::{Connection, Lent, Tx};
 use crate::error::{Error, Result};
@@ -26,8 +26,8 @@ struct Shared {
     pool: Dsql,
     ids: Ids,
     turns: ShardTurns,
-    /// Runs changes of owner.
-    owner_changes: Transactions,
+    /// Runs changes of owner, before and after they are announced.
+    owner_changes: [Transactions; 2],
 }
 
 impl Persistence {
@@ -35,7 +35,7 @@ impl Persistence {
     /// [`Member::ids`](forebay_dsql::Member::ids).
     #[must_use]
     pub fn new(pool: Dsql, ids: Ids) -> Self {
-        let owner_changes = pool.transactions().with_policy(owner_change_policy());
+        let owner_changes = owner_change_policies().map(|policy| pool.transactions().with_policy(policy));
         Self(Arc::new(Shared { pool, ids, turns: ShardTurns::default(), owner_changes }))
     }
 
@@ -86,11 +86,13 @@ impl Persistence {
     where
         F: Future<Output = Result<T>>,
     {
-        let _turn = self.0.turns.wait(owner.shard_id).await;
+        let turn = &self.0.turns.wait(owner.shard_id).await;
         let body = &body;
         self.run(operation, |tx| async move {
-            shard::fence(&tx, owner).await?;
-            body(tx).await
+            match shard::fence_and_look(&tx, owner).await? {
+                Some(range_id) if turn.gives_way_to(range_id) => Err(giving_way(owner.shard_id)),
+                _ => body(tx).await,
+            }
         })
         .await
     }
@@ -98,9 +100,8 @@ impl Persistence {
     /// Changes the owner of a shard, or what the owner keeps in its row: updates the row if its range id is `expected_range_id`.
     ///
     /// It is one statement and thus the shortest transaction there is. Only a transaction of the old owner that commits in the same
-    /// moment defeats it. The next one of the old owner is several round trips away then, so the next attempt follows at once: against an
-    /// owner that writes all the time, a few of ten attempts are enough. If they are not, [`Error::Conflict`] says so, and another call
-    /// goes on. It has this policy whatever that of the pool is.
+    /// moment defeats it. After three such defeats a change of owner is announced, as [`shard`] says, and seven more attempts follow
+    /// while the old owner pauses. The retry policy of the pool has no influence on that.
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] if the row has another range id; [`Error::CommitUnknown`] if the connection was lost: read the row.
@@ -110,7 +111,22 @@ impl Persistence {
     pub async fn update_shard(&self, row: &shard::ShardRow, expected_range_id: i64) -> Result<()> {
         let _turn = self.0.turns.wait(row.shard_id).await;
         let update = |connection| async move { shard::update(&connection, row, expected_range_id).await };
-        self.alone(&self.0.owner_changes, "update_shard", update, judge_write).await
+        let [first, announced] = &self.0.owner_changes;
+        let outcome = self.alone(first, "update_shard", update, judge_write).await;
+        if !matches!(outcome, Err(Error::Conflict(_))) || row.range_id <= expected_range_id {
+            return outcome;
+        }
+        let (shard_id, range_id) = (row.shard_id, row.range_id);
+        let announce = |connection| async move { shard::announce(&connection, shard_id, range_id).await };
+        let withdraw = |connection| async move { shard::withdraw(&connection, shard_id, range_id).await };
+        let told = self.write("announce_owner_change", announce).await;
+        let outcome = self.alone(announced, "update_shard", update, judge_write).await;
+        let untold = self.write("withdraw_owner_change", withdraw).await;
+        // Without an announcement it takes longer, and one that stays is outdated as soon as the owner has changed.
+        if let Err(error) = told.and(untold) {
+            tracing::debug!(shard_id, %error, "a change of owner could not be announced, or its announcement not be withdrawn");
+        }
+        outcome
     }
 
     /// Runs `body`, which only reads, on a connection without a transaction. It is run again on a conflict, as a change of the
@@ -197,9 +213,19 @@ fn judge_write(lent: &Lent, error: Error) -> Error {
     }
 }
 
-/// Ten attempts: the first ones follow each other closely, the last ones are spread.
-fn owner_change_policy() -> RetryPolicy {
-    RetryPolicy::default().retries(9).base(Duration::from_millis(1)).cap(Duration::from_secs(1)).full_jitter()
+/// Ten attempts: three that follow each other closely, and seven once the old owner pauses.
+fn owner_change_policies() -> [RetryPolicy; 2] {
+    let policy = |retries, millis| {
+        let (base, cap) = (Duration::from_millis(millis), Duration::from_millis(100));
+        RetryPolicy::default().retries(retries).base(base).cap(cap).full_jitter()
+    };
+    [policy(2, 1), policy(6, 5)]
+}
+
+/// Rolls the transaction back and runs it again after a pause, as a conflict does, which this forestalls.
+fn giving_way(shard_id: i32) -> Error {
+    let told = format!("another process wants to take over shard {shard_id}");
+    Error::Conflict(forebay_dsql::Error::new(ErrorKind::Conflict(Conflict::Change), told))
 }
 
 impl fmt::Debug for Persistence {
