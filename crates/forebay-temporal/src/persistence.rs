@@ -69,7 +69,8 @@ impl Persistence {
 
     /// Runs `body` in a transaction that commits only if `owner` owns its shard. Such transactions of one shard take turns.
     ///
-    /// It locks the row of the shard first, as [`shard::fence`] says. It waits for its turn before it takes a connection, and keeps it
+    /// It locks the row of the shard first, as [`shard::fence`] says. If another process has announced that it wants the shard, it pauses,
+    /// at most twice, as after a conflict. It waits for its turn before it takes a connection, and keeps it
     /// during pauses between attempts. So `body` must not wait for another fenced transaction of the same shard: that would never begin.
     ///
     /// # Errors
