@@ -1,6 +1,6 @@
 //! Every metric of tokens and transactions, in one place: its name, its labels, and who counts it.
 
-use std::sync::{Once, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 
 use ::metrics::{Counter, Label, SharedString, counter, histogram};
@@ -101,16 +101,17 @@ impl Outcome {
 }
 
 /// What is counted of the transactions of one pool.
+#[derive(Clone)]
 pub(crate) struct TransactionMeter {
     service: SharedString,
     pool: SharedString,
-    described: Once,
+    described: Arc<Once>,
 }
 
 impl TransactionMeter {
     pub(crate) fn new(service: &str, pool: &str) -> Self {
         let (service, pool) = (service.to_owned().into(), pool.to_owned().into());
-        Self { service, pool, described: Once::new() }
+        Self { service, pool, described: Arc::new(Once::new()) }
     }
 
     pub(crate) fn failed(&self, operation: &'static str, kind: ErrorKind) {

@@ -54,6 +54,14 @@ impl Transactions {
         Self(Arc::new(Inner { policy, runtime: Arc::new(runtime), rng, meter }))
     }
 
+    /// The same with another policy, for transactions that need one of their own. Both are counted together.
+    #[must_use]
+    pub fn with_policy(&self, policy: RetryPolicy) -> Self {
+        let Inner { runtime, meter, .. } = &*self.0;
+        let rng = Mutex::new(Seed::new(runtime.entropy()).fork("transaction").rng());
+        Self(Arc::new(Inner { policy, runtime: Arc::clone(runtime), rng, meter: meter.clone() }))
+    }
+
     /// Runs `body` in a transaction on a connection of `sessions` and commits it.
     ///
     /// The whole of it is run again after a conflict, at a statement or at COMMIT; after `server unavailable` at a

@@ -165,8 +165,12 @@ impl From<forebay_dsql::Error> for Error {
             | ErrorKind::Disconnected
             | ErrorKind::NoConnection => Self::Unavailable(error),
             ErrorKind::Limit(_) => Self::TooLarge(error),
-            _ if is_unique_violation(&error) => Self::AlreadyExists(error),
-            _ => Self::Database(error),
+            _ => match sql_state(&error).map(SqlState::code) {
+                Some("23505") => Self::AlreadyExists(error),
+                // A value that its column cannot hold: a text that is too long, or has a NUL.
+                Some(code) if code.starts_with("22") => Self::InvalidInput(error.to_string()),
+                _ => Self::Database(error),
+            },
         }
     }
 }
@@ -177,9 +181,8 @@ impl From<tokio_postgres::Error> for Error {
     }
 }
 
-fn is_unique_violation(error: &forebay_dsql::Error) -> bool {
-    let driver = error.get_ref().downcast_ref::<tokio_postgres::Error>();
-    driver.and_then(tokio_postgres::Error::code) == Some(&SqlState::UNIQUE_VIOLATION)
+fn sql_state(error: &forebay_dsql::Error) -> Option<&SqlState> {
+    error.get_ref().downcast_ref::<tokio_postgres::Error>()?.code()
 }
 
 #[cfg(test)]

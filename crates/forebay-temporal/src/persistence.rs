@@ -3,8 +3,9 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
-use forebay_dsql::{Dsql, ErrorKind, Ids, Stage};
+use forebay_dsql::{Conflict, Dsql, ErrorKind, Ids, RetryPolicy, Stage, Transactions};
 
 use crate::connection::{Connection, Lent, Tx};
 use crate::error::{Error, Result};
@@ -25,6 +26,8 @@ struct Shared {
     pool: Dsql,
     ids: Ids,
     turns: ShardTurns,
+    /// Runs changes of owner, before and after they are announced.
+    owner_changes: [Transactions; 2],
 }
 
 impl Persistence {
@@ -32,7 +35,8 @@ impl Persistence {
     /// [`Member::ids`](forebay_dsql::Member::ids).
     #[must_use]
     pub fn new(pool: Dsql, ids: Ids) -> Self {
-        Self(Arc::new(Shared { pool, ids, turns: ShardTurns::default() }))
+        let owner_changes = owner_change_policies().map(|policy| pool.transactions().with_policy(policy));
+        Self(Arc::new(Shared { pool, ids, turns: ShardTurns::default(), owner_changes }))
     }
 
     /// Its connections.
@@ -65,7 +69,8 @@ impl Persistence {
 
     /// Runs `body` in a transaction that commits only if `owner` owns its shard. Such transactions of one shard take turns.
     ///
-    /// It locks the row of the shard first, as [`shard::fence`] says. It waits for its turn before it takes a connection, and keeps it
+    /// It locks the row of the shard first, as [`shard::fence`] says. If another process has announced that it wants the shard, it pauses,
+    /// at most twice, as after a conflict. It waits for its turn before it takes a connection, and keeps it
     /// during pauses between attempts. So `body` must not wait for another fenced transaction of the same shard: that would never begin.
     ///
     /// # Errors
@@ -82,11 +87,13 @@ impl Persistence {
     where
         F: Future<Output = Result<T>>,
     {
-        let _turn = self.0.turns.wait(owner.shard_id).await;
+        let turn = &self.0.turns.wait(owner.shard_id).await;
         let body = &body;
         self.run(operation, |tx| async move {
-            shard::fence(&tx, owner).await?;
-            body(tx).await
+            match shard::fence_and_look(&tx, owner).await? {
+                Some(range_id) if turn.gives_way_to(range_id) => Err(giving_way(owner.shard_id)),
+                _ => body(tx).await,
+            }
         })
         .await
     }
@@ -94,8 +101,8 @@ impl Persistence {
     /// Changes the owner of a shard, or what the owner keeps in its row: updates the row if its range id is `expected_range_id`.
     ///
     /// It is one statement and thus the shortest transaction there is. Only a transaction of the old owner that commits in the same
-    /// moment defeats it. So even against an owner that writes all the time, a few of the attempts that the retry policy allows are
-    /// enough; if they are not, [`Error::Conflict`] says so, and another call goes on.
+    /// moment defeats it. After three such defeats a change of owner is announced, as [`shard`] says, and seven more attempts follow
+    /// while the old owner pauses. The retry policy of the pool has no influence on that.
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] if the row has another range id; [`Error::CommitUnknown`] if the connection was lost: read the row.
@@ -104,10 +111,23 @@ impl Persistence {
     /// While it waits for its turn, nothing has happened. After that, the update may have happened.
     pub async fn update_shard(&self, row: &shard::ShardRow, expected_range_id: i64) -> Result<()> {
         let _turn = self.0.turns.wait(row.shard_id).await;
-        self.write("update_shard", |connection| async move {
-            shard::update(&connection, row, expected_range_id).await
-        })
-        .await
+        let update = |connection| async move { shard::update(&connection, row, expected_range_id).await };
+        let [first, announced] = &self.0.owner_changes;
+        let outcome = self.alone(first, "update_shard", update, judge_write).await;
+        if !matches!(outcome, Err(Error::Conflict(_))) || row.range_id <= expected_range_id {
+            return outcome;
+        }
+        let (shard_id, range_id) = (row.shard_id, row.range_id);
+        let announce = |connection| async move { shard::announce(&connection, shard_id, range_id).await };
+        let withdraw = |connection| async move { shard::withdraw(&connection, shard_id, range_id).await };
+        let told = self.write("announce_owner_change", announce).await;
+        let outcome = self.alone(announced, "update_shard", update, judge_write).await;
+        let untold = self.write("withdraw_owner_change", withdraw).await;
+        // Without an announcement it takes longer, and one that stays is outdated as soon as the owner has changed.
+        if let Err(error) = told.and(untold) {
+            tracing::debug!(shard_id, %error, "a change of owner could not be announced, or its announcement not be withdrawn");
+        }
+        outcome
     }
 
     /// Runs `body`, which only reads, on a connection without a transaction. It is run again on a conflict, as a change of the
@@ -122,7 +142,7 @@ impl Persistence {
     where
         F: Future<Output = Result<T>>,
     {
-        self.alone(operation, body, |_, error| error).await
+        self.alone(self.0.pool.transactions(), operation, body, |_, error| error).await
     }
 
     /// Runs `body`, which is one statement that writes, without BEGIN and COMMIT around it. It saves two round trips. If `body` writes
@@ -137,24 +157,12 @@ impl Persistence {
     where
         F: Future<Output = Result<T>>,
     {
-        self.alone(operation, body, |lent, error| {
-            // The connection knows whether the statement was sent and not answered.
-            let unknown = match ErrorKind::of(&error) {
-                ErrorKind::Disconnected => lent.tracker().is_committing(),
-                kind => kind.at_commit() == ErrorKind::CommitUnknown,
-            };
-            match error {
-                Error::Unavailable(error) if unknown => {
-                    Error::CommitUnknown(forebay_dsql::Error::new(ErrorKind::CommitUnknown, error))
-                }
-                error => error,
-            }
-        })
-        .await
+        self.alone(self.0.pool.transactions(), operation, body, judge_write).await
     }
 
     async fn alone<T, F>(
         &self,
+        transactions: &Transactions,
         operation: &'static str,
         body: impl Fn(Connection) -> F,
         judge: impl Fn(&Lent, Error) -> Error,
@@ -163,7 +171,7 @@ impl Persistence {
         F: Future<Output = Result<T>>,
     {
         let Shared { pool, ids, .. } = &*self.0;
-        let mut operation = pool.transactions().operation(operation);
+        let mut operation = transactions.operation(operation);
         let mut held: Option<Arc<Lent>> = None;
         loop {
             // The same connection again: after a change of the schema, every other one would fail once, too.
@@ -190,6 +198,35 @@ impl Persistence {
             operation.retry(Stage::Statement, error).await?;
         }
     }
+}
+
+/// What an error of a single statement means for its write. The connection knows whether the statement was sent and not answered.
+fn judge_write(lent: &Lent, error: Error) -> Error {
+    let unknown = match ErrorKind::of(&error) {
+        ErrorKind::Disconnected => lent.tracker().is_committing(),
+        kind => kind.at_commit() == ErrorKind::CommitUnknown,
+    };
+    match error {
+        Error::Unavailable(error) if unknown => {
+            Error::CommitUnknown(forebay_dsql::Error::new(ErrorKind::CommitUnknown, error))
+        }
+        error => error,
+    }
+}
+
+/// Ten attempts: three that follow each other closely, and seven once the old owner pauses.
+fn owner_change_policies() -> [RetryPolicy; 2] {
+    let policy = |retries, millis| {
+        let (base, cap) = (Duration::from_millis(millis), Duration::from_millis(100));
+        RetryPolicy::default().retries(retries).base(base).cap(cap).full_jitter()
+    };
+    [policy(2, 1), policy(6, 5)]
+}
+
+/// Rolls the transaction back and runs it again after a pause, as a conflict does, which this forestalls.
+fn giving_way(shard_id: i32) -> Error {
+    let told = format!("another process wants to take over shard {shard_id}");
+    Error::Conflict(forebay_dsql::Error::new(ErrorKind::Conflict(Conflict::Change), told))
 }
 
 impl fmt::Debug for Persistence {

@@ -8,7 +8,13 @@
 //! rows (write skew). So the read lock here is FOR UPDATE: the database then treats the row as changed, and of two transactions that
 //! overlap the second fails at its COMMIT. Run again, it finds the new range id and stops.
 //!
+//! An owner that writes all the time could defeat every attempt to take its shard over. So whoever fails a few times announces the
+//! change: it writes the range id that it wants into a row with the number `-1 - shard_id`, which is no shard's. A fenced transaction
+//! reads that row too, without a lock, and pauses for a moment. Nothing but speed depends on the announcement.
+//!
 //! The guarantee needs all owners on this store. An owner that only reads the row, as the plugin in Go does, is not kept out.
+
+use futures_util::future;
 
 use crate::blob::Blob;
 use crate::connection::{Connection, Tx};
@@ -46,6 +52,10 @@ const UPDATE: &str =
     "UPDATE shards SET range_id = $1, data = $2, data_encoding = $3 WHERE shard_id = $4 AND range_id = $5";
 const SELECT: &str = "SELECT shard_id, range_id, data, data_encoding FROM shards WHERE shard_id = $1";
 const LOCK: &str = "SELECT range_id FROM shards WHERE shard_id = $1 FOR UPDATE";
+const ANNOUNCE: &str = "INSERT INTO shards (shard_id, range_id, data, data_encoding) VALUES ($1, $2, '', '') \
+     ON CONFLICT (shard_id) DO UPDATE SET range_id = excluded.range_id";
+const ANNOUNCED: &str = "SELECT range_id FROM shards WHERE shard_id = $1";
+const WITHDRAW: &str = "DELETE FROM shards WHERE shard_id = $1 AND range_id <= $2";
 
 /// Inserts a shard.
 ///
@@ -143,4 +153,29 @@ pub async fn fence(tx: &Tx, owner: ShardOwner) -> Result<()> {
         Err(Error::NotFound { .. }) => Err(owner.deposed(None)),
         Err(error) => Err(error),
     }
+}
+
+/// The row in which a change of the owner is announced.
+fn announcement(shard_id: i32) -> i32 {
+    -1 - shard_id
+}
+
+/// As [`fence`], and tells the range id of a change of owner that was announced, if there is one. One round trip.
+pub(crate) async fn fence_and_look(tx: &Tx, owner: ShardOwner) -> Result<Option<i64>> {
+    let place = announcement(owner.shard_id);
+    let (_, announced) = future::try_join(fence(tx, owner), tx.query_opt(ANNOUNCED, &[&place])).await?;
+    let announced: Option<i64> = announced.map(|row| row.try_get(0)).transpose()?;
+    Ok(announced.filter(|range_id| *range_id > owner.range_id))
+}
+
+/// Announces that the owner of a shard is about to change.
+pub(crate) async fn announce(connection: &Connection, shard_id: i32, range_id: i64) -> Result<()> {
+    connection.execute(ANNOUNCE, &[&announcement(shard_id), &range_id]).await?;
+    Ok(())
+}
+
+/// Removes an announcement, and any older one.
+pub(crate) async fn withdraw(connection: &Connection, shard_id: i32, range_id: i64) -> Result<()> {
+    connection.execute(WITHDRAW, &[&announcement(shard_id), &range_id]).await?;
+    Ok(())
 }

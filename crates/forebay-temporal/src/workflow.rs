@@ -75,7 +75,7 @@ async fn load_on(connection: &Connection, run: &RunKey) -> Result<Workflow> {
     ];
     let statements = future::try_join_all(queries.iter().map(|(sql, _)| connection.prepare(sql))).await?;
 
-    // Each is sent at its first poll, and they are polled in this order.
+    // Each is sent at its first poll, and so few are polled in this order.
     let begin = connection.batch("BEGIN").map(|begun| begun.map(|()| Vec::new())).boxed();
     let reads = statements.iter().zip(queries);
     let reads = reads.map(|(statement, (_, values))| connection.query_prepared(statement, values).boxed());

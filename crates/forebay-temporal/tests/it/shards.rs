@@ -202,10 +202,9 @@ async fn mutate(store: &Persistence, owner: ShardOwner, run: &RunKey) -> Result<
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_of_owner_commits_within_ten_attempts_under_full_load() {
     let cluster = alone().await;
-    let old = store_of(&cluster, 4).await;
-    // Ten attempts, and no more.
-    let policy = crate::cluster::eager().retries(9);
-    let new = Persistence::new(crate::cluster::pool(&cluster, 2, policy).await, old.ids().clone());
+    let new = store_of(&cluster, 2).await;
+    let pool = crate::cluster::pool(&cluster, 4, forebay_dsql::RetryPolicy::default()).await;
+    let old = Persistence::new(pool, new.ids().clone());
     for _ in 0..5 {
         let row = new_shard(&old).await;
         let run = RunKey { shard_id: row.shard_id, ..new_run() };
@@ -231,7 +230,7 @@ async fn a_change_of_owner_commits_within_ten_attempts_under_full_load() {
             .collect();
         let commits = cluster.counters().commits;
         while cluster.counters().commits < commits + 20 {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
         new.update_shard(&ShardRow { range_id: 2, ..row.clone() }, 1).await.unwrap();
         let mut written = 0;
@@ -240,4 +239,40 @@ async fn a_change_of_owner_commits_within_ten_attempts_under_full_load() {
         }
         assert!(written >= 20, "{written}");
     }
+    let client = new.pool().acquire().await.unwrap();
+    let left = client.query_one("SELECT count(*) FROM shards WHERE shard_id < 0", &[]).await.unwrap();
+    assert_eq!(left.get::<_, i64>(0), 0, "announcements are withdrawn");
+}
+
+/// Who has announced a change of owner may die before it comes to that. The owner pauses for it twice, and works on.
+#[tokio::test]
+async fn an_announcement_without_a_change_holds_nobody_up() {
+    let cluster = alone().await;
+    let store = store_of(&cluster, 2).await;
+    let row = new_shard(&store).await;
+    let announced =
+        &ShardRow { shard_id: -1 - row.shard_id, range_id: 2, info: forebay_temporal::Blob::new("", "") };
+    store.write("announce", async |c| shard::insert(&c, announced).await).await.unwrap();
+    let bodies = &std::sync::atomic::AtomicU32::new(0);
+    for _ in 0..3 {
+        let write = store.fenced(owner(&row), "write", async |_| {
+            bodies.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Ok(())
+        });
+        write.await.unwrap();
+    }
+    assert_eq!(bodies.load(std::sync::atomic::Ordering::Relaxed), 3, "no body runs before a pause");
+    // A change of owner that succeeds at once leaves the old announcement, which nobody heeds any more.
+    store.update_shard(&ShardRow { range_id: 2, ..row.clone() }, 1).await.unwrap();
+    let new = ShardOwner { range_id: 2, ..owner(&row) };
+    store.fenced(new, "write", async |_| Ok(())).await.unwrap();
+    store
+        .write("withdraw", async |c| {
+            c.swap("DELETE FROM shards WHERE shard_id = $1", &[&announced.shard_id], || {
+                Condition::row("announcement", 0, 0)
+            })
+            .await
+        })
+        .await
+        .unwrap();
 }

@@ -8,7 +8,7 @@ use std::task::Poll;
 use dsql_local::Cluster;
 use forebay_dsql::{ErrorKind, RetryPolicy};
 use forebay_temporal::shard::{self, ShardRow};
-use forebay_temporal::{Error, Persistence};
+use forebay_temporal::{Blob, Error, Persistence};
 
 use crate::cluster::{alone, blob, new_shard_id, pool, store_of};
 use crate::shards::{new_shard, selected};
@@ -112,16 +112,22 @@ async fn a_lost_connection_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_row_that_does_not_fit_is_told_as_that() {
-    let cluster = alone().await;
-    let store = store_of(&cluster, 1).await;
-    let row = &ShardRow {
-        shard_id: new_shard_id(),
-        range_id: 1,
-        info: forebay_temporal::Blob::new("x", "an encoding with a long name"),
+async fn what_does_not_fit_is_told_as_that() {
+    let store = crate::cluster::store().await;
+    let insert = async |info: Blob| {
+        let row = &ShardRow { shard_id: new_shard_id(), range_id: 1, info };
+        store.write("insert_shard", async |c| shard::insert(&c, row).await).await.unwrap_err()
     };
-    let error = store.write("insert_shard", async |c| shard::insert(&c, row).await).await.unwrap_err();
-    assert!(matches!(error, Error::Database(_)), "{error:?}");
+    let (long, nul) = ("an encoding with a long name", "a\0");
+    for encoding in [long, nul] {
+        let error = insert(Blob::new("x", encoding)).await;
+        assert!(matches!(error, Error::InvalidInput(_)), "{error:?}");
+    }
+    // A value is measured as it is stored, so it must not be one that can be compressed.
+    let mut rng = forebay::Seed::new(1).rng();
+    let large: Vec<u8> = (0..1 << 18).flat_map(|_| rng.bits().to_be_bytes()).collect();
+    let error = insert(Blob::proto3(large)).await;
+    assert!(matches!(error, Error::TooLarge(_)), "{error:?}");
 }
 
 /// What an operator sees: each operation by its name.
