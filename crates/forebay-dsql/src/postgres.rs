@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
 use forebay::{BoxError, ConfigError, Connect, ConnectionMonitor, OpenError};
-use tokio_postgres::Client;
 use tokio_postgres::config::{SslMode, SslNegotiation};
+use tokio_postgres::{Client, Statement};
 
 use crate::driver::{self, ConnectorParts};
 use crate::error::{Error, ErrorKind, is_failed_transaction};
@@ -20,12 +20,14 @@ use crate::token::Token;
 use crate::transaction::Session;
 
 mod addresses;
+mod statement_cache;
 #[cfg(test)]
 mod tests;
 mod tls;
 mod wire;
 
 use addresses::Answers;
+use statement_cache::StatementCache;
 use tls::{Tls, TrackedTls};
 use wire::{AbortOnDrop, DriverTask};
 pub use wire::{ConnectionState, StateTracker};
@@ -120,7 +122,8 @@ impl Postgres {
             .await;
         }));
         let runtime = Arc::clone(&self.parts.runtime);
-        Ok(PostgresConnection { client, tracker, abort_on_drop, runtime, commit_was_sent: true })
+        let statements = StatementCache::default();
+        Ok(PostgresConnection { client, statements, tracker, abort_on_drop, runtime, commit_was_sent: true })
     }
 }
 
@@ -216,6 +219,7 @@ impl fmt::Debug for Postgres {
 /// A connection of tokio-postgres. It derefs to its [`Client`].
 pub struct PostgresConnection {
     client: Client,
+    statements: StatementCache,
     tracker: Arc<StateTracker>,
     /// Held, so that the socket goes with the connection.
     abort_on_drop: AbortOnDrop,
@@ -231,6 +235,23 @@ impl PostgresConnection {
     #[must_use]
     pub fn state(&self) -> ConnectionState {
         self.tracker.state()
+    }
+
+    /// The statement `sql`, prepared on this connection once and kept as long as the connection. The next call with the same text costs
+    /// no round trip. Meant for texts that belong to the program: they are never forgotten.
+    ///
+    /// # Errors
+    /// If the server does not accept it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing but the statement.
+    pub async fn prepare_cached(&self, sql: &str) -> Result<Statement, Error> {
+        self.statements.get_or_prepare(&self.client, sql).await
+    }
+
+    /// Forgets what [`prepare_cached`](Self::prepare_cached) has prepared: after a change of the schema, statements may not fit any more.
+    pub fn clear_cached_statements(&self) {
+        self.statements.clear();
     }
 
     /// Fails if rows of a stream stay unread: a request after them would never be answered.

@@ -1,0 +1,64 @@
+//! Temporal's persistence on Aurora DSQL.
+//!
+//! A store on which a server that is compatible with Temporal can be built. It reads and writes the same rows as the plugin in Go with
+//! schema 1.1: the same tables, columns and keys, with identifiers as UUID.
+//!
+//! ```text
+//!   Persistence     run: a transaction      fenced: one that commits only for the owner of a shard
+//!       │           read: without one       write: a single statement
+//!       ▼
+//!   Tx, Connection  what the operations take
+//!       │
+//!       ▼
+//!   shard, ...      one module for each kind of row, one function for each operation
+//! ```
+//!
+//! ```no_run
+//! use forebay_temporal::{Blob, Persistence, ShardOwner, shard};
+//!
+//! # async fn example(pool: forebay_dsql::Dsql, ids: forebay_dsql::Ids) -> forebay_temporal::Result<()> {
+//! let persistence = Persistence::new(pool, ids);
+//! let row = persistence.read("select_shard", async |c| shard::select(&c, 7).await).await?;
+//! // Take the shard over.
+//! let mine = shard::ShardRow { range_id: row.range_id + 1, ..row.clone() };
+//! persistence.update_shard(&mine, row.range_id).await?;
+//! // Write as its owner.
+//! let owner = ShardOwner { shard_id: 7, range_id: mine.range_id };
+//! let mine = &mine;
+//! persistence.fenced(owner, "checkpoint", async |tx| shard::update(&tx, mine, mine.range_id).await).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What it guarantees
+//!
+//! - **Whole transactions are run again on a conflict**, by the retry policy of the pool, and counted as `dsql_tx_*` by operation. A
+//!   failed condition is never tried again. A COMMIT of unknown outcome is never run again: [`Error::CommitUnknown`].
+//! - **A deposed owner writes nothing**, if all owners use this store: see [`shard`].
+//! - **Limits hold.** What may be too much for one transaction (3,000 rows, 10 MiB) is split into several, and can be resumed.
+
+mod batch;
+mod blob;
+pub mod buffered_event;
+mod connection;
+pub mod current_execution;
+mod error;
+pub mod execution;
+pub mod execution_map;
+pub mod history_node;
+pub mod history_task;
+pub mod history_tree;
+mod page;
+mod persistence;
+pub mod schema;
+pub mod schema_version;
+pub mod shard;
+mod shard_turns;
+pub mod workflow;
+
+pub use blob::Blob;
+pub use connection::{Connection, Tx};
+pub use error::{Condition, Error, Result};
+pub use page::{Page, PageToken};
+pub use persistence::Persistence;
+pub use shard::ShardOwner;

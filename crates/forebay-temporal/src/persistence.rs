@@ -1,0 +1,197 @@
+//! The handle to the database: transactions, fenced transactions, reads and single writes.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use forebay_dsql::{Dsql, ErrorKind, Ids, Stage};
+
+use crate::connection::{Connection, Lent, Tx};
+use crate::error::{Error, Result};
+use crate::shard::{self, ShardOwner};
+use crate::shard_turns::ShardTurns;
+
+/// A handle to the persistence of a Temporal cluster. A clone is another handle to the same.
+///
+/// It runs whole transactions, again while they conflict, by the retry policy of its pool. `operation` is their name in the metrics
+/// `dsql_tx_*`.
+///
+/// One is enough for each process: fenced transactions of a shard take turns within one `Persistence`, and defeat each other
+/// across two.
+#[derive(Clone)]
+pub struct Persistence(Arc<Shared>);
+
+struct Shared {
+    pool: Dsql,
+    ids: Ids,
+    turns: ShardTurns,
+}
+
+impl Persistence {
+    /// Over the connections of `pool`. `ids` are those of this process, with its node number in the fleet: from
+    /// [`Member::ids`](forebay_dsql::Member::ids).
+    #[must_use]
+    pub fn new(pool: Dsql, ids: Ids) -> Self {
+        Self(Arc::new(Shared { pool, ids, turns: ShardTurns::default() }))
+    }
+
+    /// Its connections.
+    #[must_use]
+    pub fn pool(&self) -> &Dsql {
+        &self.0.pool
+    }
+
+    /// The ids of this process.
+    #[must_use]
+    pub fn ids(&self) -> &Ids {
+        &self.0.ids
+    }
+
+    /// Runs `body` in a transaction and commits it; all of it again after a conflict. See [`Dsql::run`](forebay_dsql::DsqlPool::run).
+    ///
+    /// # Errors
+    /// That of the last attempt. A failed condition is not tried again.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the transaction is rolled back in the background. If it was waiting for a COMMIT, the transaction may
+    /// have been committed or not.
+    pub async fn run<T, F>(&self, operation: &'static str, body: impl Fn(Tx) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let Shared { pool, ids, .. } = &*self.0;
+        pool.run(operation, |transaction| body(Tx::new(transaction, ids.clone()))).await
+    }
+
+    /// Runs `body` in a transaction that commits only if `owner` owns its shard. Such transactions of one shard take turns.
+    ///
+    /// It locks the row of the shard first, as [`shard::fence`] says.
+    ///
+    /// # Errors
+    /// [`Error::ConditionFailed`] if the shard has another owner; otherwise as [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    /// As [`run`](Self::run). While it waits for its turn, nothing has happened.
+    pub async fn fenced<T, F>(
+        &self,
+        owner: ShardOwner,
+        operation: &'static str,
+        body: impl Fn(Tx) -> F,
+    ) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let _turn = self.0.turns.wait(owner.shard_id).await;
+        let body = &body;
+        self.run(operation, |tx| async move {
+            shard::fence(&tx, owner).await?;
+            body(tx).await
+        })
+        .await
+    }
+
+    /// Changes the owner of a shard, or what the owner keeps in its row: updates the row if its range id is `expected_range_id`.
+    ///
+    /// It is one statement and thus the shortest transaction there is. A transaction of the old owner that commits meanwhile defeats it,
+    /// but such a moment is short, and the retry policy has several attempts.
+    ///
+    /// # Errors
+    /// [`Error::ConditionFailed`] if the row has another range id; [`Error::CommitUnknown`] if the connection was lost: read the row.
+    ///
+    /// # Cancel safety
+    /// While it waits for its turn, nothing has happened. After that, the update may have happened.
+    pub async fn update_shard(&self, row: &shard::ShardRow, expected_range_id: i64) -> Result<()> {
+        let _turn = self.0.turns.wait(row.shard_id).await;
+        self.write("update_shard", |connection| async move {
+            shard::update(&connection, row, expected_range_id).await
+        })
+        .await
+    }
+
+    /// Runs `body`, which only reads, on a connection without a transaction. It is run again on a conflict, as a change of the
+    /// schema causes one, and if the connection is lost. Several statements see several snapshots.
+    ///
+    /// # Errors
+    /// That of the last attempt.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn read<T, F>(&self, operation: &'static str, body: impl Fn(Connection) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        self.alone(operation, body, |_, error| error).await
+    }
+
+    /// Runs `body`, which is one statement that writes, without BEGIN and COMMIT around it. It saves two round trips. If `body` writes
+    /// with several statements, each is a transaction by itself, and after a conflict all of them are run again.
+    ///
+    /// # Errors
+    /// [`Error::CommitUnknown`] if the connection was lost before the answer; otherwise that of the last attempt.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may have happened.
+    pub async fn write<T, F>(&self, operation: &'static str, body: impl Fn(Connection) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        self.alone(operation, body, |lent, error| {
+            // The connection knows whether the statement was sent and not answered.
+            let unknown = match ErrorKind::of(&error) {
+                ErrorKind::Disconnected => lent.tracker().is_committing(),
+                kind => kind.at_commit() == ErrorKind::CommitUnknown,
+            };
+            match error {
+                Error::Unavailable(error) if unknown => {
+                    Error::CommitUnknown(forebay_dsql::Error::new(ErrorKind::CommitUnknown, error))
+                }
+                error => error,
+            }
+        })
+        .await
+    }
+
+    async fn alone<T, F>(
+        &self,
+        operation: &'static str,
+        body: impl Fn(Connection) -> F,
+        judge: impl Fn(&Lent, Error) -> Error,
+    ) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let Shared { pool, ids, .. } = &*self.0;
+        let mut operation = pool.transactions().operation(operation);
+        let mut held: Option<Arc<Lent>> = None;
+        loop {
+            // The same connection again: after a change of the schema, every other one would fail once, too.
+            let lent = match held.take() {
+                Some(lent) => Ok(lent),
+                None => pool.acquire().await.map(|lent| Arc::new(lent.into_owned())),
+            };
+            let error = match lent {
+                Ok(lent) => match body(Connection::alone(Arc::clone(&lent), ids.clone())).await {
+                    Ok(value) => {
+                        operation.committed();
+                        return Ok(value);
+                    }
+                    Err(error) => {
+                        let error = judge(&lent, error);
+                        held =
+                            matches!(ErrorKind::of(&error), ErrorKind::Conflict(_) | ErrorKind::Unavailable)
+                                .then_some(lent);
+                        error
+                    }
+                },
+                Err(error) => forebay_dsql::Error::from(error).into(),
+            };
+            operation.retry(Stage::Statement, error).await?;
+        }
+    }
+}
+
+impl fmt::Debug for Persistence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Persistence").field(&self.0.pool).finish()
+    }
+}

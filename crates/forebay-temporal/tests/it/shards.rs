@@ -1,0 +1,210 @@
+//! Shards: every operation, the fence, and what goes wrong without it.
+
+use forebay_temporal::shard::{self, ShardRow};
+use forebay_temporal::{Condition, Error, Persistence, ShardOwner};
+
+use crate::cluster::{blob, new_shard_id, own, store, store_of};
+
+pub(crate) async fn new_shard(store: &Persistence) -> ShardRow {
+    let row = ShardRow { shard_id: new_shard_id(), range_id: 1, info: blob("new") };
+    let inserted = &row;
+    store.write("insert_shard", async |c| shard::insert(&c, inserted).await).await.unwrap();
+    row
+}
+
+pub(crate) async fn selected(store: &Persistence, shard_id: i32) -> ShardRow {
+    store.read("select_shard", async |c| shard::select(&c, shard_id).await).await.unwrap()
+}
+
+fn owner(row: &ShardRow) -> ShardOwner {
+    ShardOwner { shard_id: row.shard_id, range_id: row.range_id }
+}
+
+fn failed(error: &Error) -> &Condition {
+    error.condition().unwrap_or_else(|| panic!("{error:?}"))
+}
+
+#[tokio::test]
+async fn a_shard_is_inserted_once_and_read() {
+    let store = store().await;
+    let row = &new_shard(&store).await;
+    assert_eq!(selected(&store, row.shard_id).await, *row);
+    let again = store.write("insert_shard", async |c| shard::insert(&c, row).await).await.unwrap_err();
+    assert!(again.is_already_exists(), "{again:?}");
+    let missing = store.read("select_shard", async |c| shard::select(&c, -1).await).await.unwrap_err();
+    assert!(missing.is_not_found());
+    assert_eq!(missing.to_string(), "there is no shard -1");
+}
+
+/// The faulty version updates without a condition: a stale owner overwrites the row of the new one.
+#[tokio::test]
+async fn only_the_expected_range_id_updates() {
+    let store = store().await;
+    let row = new_shard(&store).await;
+    let taken = ShardRow { range_id: 2, info: blob("taken"), ..row.clone() };
+    store.update_shard(&taken, 1).await.unwrap();
+    let stale = &ShardRow { range_id: 2, info: blob("stale"), ..row.clone() };
+    let expected = Condition::ShardOwner { shard_id: row.shard_id, expected_range_id: 1, found: None };
+    let error = store.update_shard(stale, 1).await.unwrap_err();
+    assert_eq!(*failed(&error), expected);
+    let error = store.run("update_in_tx", async |tx| shard::update(&tx, stale, 1).await).await.unwrap_err();
+    assert_eq!(*failed(&error), expected, "in a transaction, too");
+    assert_eq!(selected(&store, row.shard_id).await, taken);
+
+    let checkpoint = &ShardRow { info: blob("checkpoint"), ..taken.clone() };
+    store.write("auto", async |c| shard::update_auto_fenced(&c, checkpoint).await).await.unwrap();
+    assert_eq!(selected(&store, row.shard_id).await, *checkpoint);
+    let none = &ShardRow { shard_id: -1, ..taken };
+    let error = store.write("auto", async |c| shard::update_auto_fenced(&c, none).await).await.unwrap_err();
+    assert!(error.is_not_found());
+}
+
+#[tokio::test]
+async fn locks_return_the_range_id() {
+    let store = store().await;
+    let row = new_shard(&store).await;
+    let locked = store.run("lock", async |tx| {
+        Ok((shard::read_lock(&tx, row.shard_id).await?, shard::write_lock(&tx, row.shard_id).await?))
+    });
+    assert_eq!(locked.await.unwrap(), (1, 1));
+    assert!(store.run("lock", async |tx| shard::read_lock(&tx, -1).await).await.unwrap_err().is_not_found());
+    let nobody = ShardOwner { shard_id: -1, range_id: 1 };
+    let error = store.fenced(nobody, "fenced", async |_| Ok(())).await.unwrap_err();
+    assert_eq!(*failed(&error), Condition::ShardOwner { shard_id: -1, expected_range_id: 1, found: None });
+}
+
+/// How a mutation makes sure that its process still owns the shard.
+#[derive(Clone, Copy)]
+enum Lock {
+    /// As the store does.
+    Fence,
+    /// As the specification does: a plain SELECT.
+    PlainSelect,
+}
+
+/// A mutation by the old owner, with a change of owner between its check and its COMMIT. Whether both have committed.
+async fn both_commit(lock: Lock) -> bool {
+    let cluster = crate::cluster::quiet().await;
+    let (old, new) = (store_of(&cluster, 2).await, store_of(&cluster, 2).await);
+    let row = &new_shard(&old).await;
+    let mutated = &new_shard(&old).await;
+    let change = ShardRow { range_id: 2, ..row.clone() };
+    let (change, new) = (&change, &new);
+    let mutation = old.run("mutate", async |tx| {
+        match lock {
+            Lock::Fence => shard::fence(&tx, owner(row)).await?,
+            Lock::PlainSelect => {
+                let found = shard::select(&tx, row.shard_id).await?;
+                if found.range_id != row.range_id {
+                    return Err(Condition::row("shard", row.shard_id, row.range_id).into());
+                }
+            }
+        }
+        // The successor comes just now. On a second attempt it has come already.
+        match new.update_shard(change, 1).await {
+            Ok(()) | Err(Error::ConditionFailed { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        // Another row than that of the shard, as a workflow is.
+        shard::update(&tx, &ShardRow { info: blob("by the old owner"), ..mutated.clone() }, 1).await
+    });
+    let mutation = mutation.await;
+    assert_eq!(selected(&old, row.shard_id).await.range_id, 2, "the owner has changed");
+    let written = selected(&old, mutated.shard_id).await.info == blob("by the old owner");
+    assert_eq!(written, mutation.is_ok(), "{mutation:?}");
+    if let Err(error) = mutation {
+        let found = Some(2);
+        let expected = Condition::ShardOwner { shard_id: row.shard_id, expected_range_id: 1, found };
+        assert_eq!(*failed(&error), expected);
+    }
+    written
+}
+
+#[tokio::test]
+async fn a_change_of_owner_and_a_mutation_by_the_old_owner_never_both_commit() {
+    assert!(!both_commit(Lock::Fence).await);
+}
+
+/// That the test above can fail: this is the fault that it is about.
+#[tokio::test]
+async fn with_a_plain_select_both_commit() {
+    assert!(both_commit(Lock::PlainSelect).await);
+}
+
+/// On a cluster of its own, which counts conflicts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fenced_transactions_of_a_shard_take_turns() {
+    let cluster = own(dsql_local::Rules::Spec).await;
+    let store = store_of(&cluster, 4).await;
+    let row = new_shard(&store).await;
+    let before = cluster.counters();
+    let writers: Vec<_> = (0..4)
+        .map(|_| {
+            let (store, row) = (store.clone(), row.clone());
+            tokio::spawn(async move {
+                for _ in 0..10 {
+                    let row = &row;
+                    let count = store.fenced(owner(row), "count", async |tx| {
+                        let found = shard::select(&tx, row.shard_id).await?;
+                        let mut info = found.info.clone();
+                        info.data.push(b'.');
+                        shard::update(&tx, &ShardRow { info, ..found }, row.range_id).await
+                    });
+                    count.await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    assert_eq!(selected(&store, row.shard_id).await.info.data.len(), "new".len() + 40, "no update is lost");
+    assert_eq!(cluster.counters().conflicts, before.conflicts, "nobody defeats another");
+}
+
+/// The old owner writes as fast as it can. The new one needs a few attempts at most, each a single statement.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_owner_commits_within_ten_attempts_under_full_load() {
+    let cluster = own(dsql_local::Rules::Today).await;
+    let old = store_of(&cluster, 4).await;
+    // Ten attempts, and no more.
+    let policy = crate::cluster::eager().retries(9);
+    let ids = old.ids().clone();
+    let new = Persistence::new(crate::cluster::pool(&cluster, 2, policy).await, ids);
+    for _ in 0..5 {
+        let row = new_shard(&old).await;
+        let writers: Vec<_> = (0..4)
+            .map(|_| {
+                let (old, row) = (old.clone(), row.clone());
+                tokio::spawn(async move {
+                    let mut written = 0;
+                    loop {
+                        let row = &row;
+                        let write =
+                            old.fenced(owner(row), "write", async |tx| shard::update(&tx, row, 1).await);
+                        match write.await {
+                            Ok(()) => written += 1,
+                            Err(error) => {
+                                assert!(matches!(
+                                    failed(&error),
+                                    Condition::ShardOwner { found: Some(2), .. }
+                                ));
+                                return written;
+                            }
+                        }
+                    }
+                })
+            })
+            .collect();
+        let commits = cluster.counters().commits;
+        while cluster.counters().commits < commits + 20 {
+            tokio::task::yield_now().await;
+        }
+        new.update_shard(&ShardRow { range_id: 2, ..row.clone() }, 1).await.unwrap();
+        let mut written = 0;
+        for writer in writers {
+            written += writer.await.unwrap();
+        }
+        assert!(written >= 20, "{written}");
+    }
+}

@@ -1,0 +1,123 @@
+//! What is run again, what is not, and what is counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use dsql_local::{Cluster, Rules};
+use forebay_dsql::{ErrorKind, RetryPolicy};
+use forebay_temporal::shard::{self, ShardRow};
+use forebay_temporal::{Error, Persistence};
+
+use crate::cluster::{blob, new_shard_id, own, pool, store_of};
+use crate::shards::{new_shard, selected};
+
+fn inject(cluster: &Cluster, fault: &str) {
+    cluster.inject(fault.parse().unwrap());
+}
+
+/// Updates a shard in a transaction. How many attempts it took, and what became of it.
+async fn update(store: &Persistence, row: &ShardRow, text: &str) -> (u32, Result<(), Error>) {
+    let (attempts, row) = (&AtomicU32::new(0), &ShardRow { info: blob(text), ..row.clone() });
+    let run = store.run("update_shard_in_tx", async |tx| {
+        attempts.fetch_add(1, Ordering::Relaxed);
+        shard::update(&tx, row, row.range_id).await
+    });
+    let outcome = run.await;
+    (attempts.load(Ordering::Relaxed), outcome)
+}
+
+/// The faulty version turns the error into text before it is classified, and never tries again.
+#[tokio::test]
+async fn a_conflict_is_run_again_as_a_whole() {
+    let cluster = own(Rules::Today).await;
+    let store = store_of(&cluster, 1).await;
+    let row = new_shard(&store).await;
+    inject(&cluster, "conflict:n=2");
+    let (attempts, outcome) = update(&store, &row, "at last").await;
+    outcome.unwrap();
+    assert_eq!(attempts, 3);
+    assert_eq!(selected(&store, row.shard_id).await.info, blob("at last"));
+
+    // Also without a transaction around it.
+    inject(&cluster, "conflict:n=2");
+    store.update_shard(&ShardRow { range_id: 2, ..row.clone() }, 1).await.unwrap();
+    inject(&cluster, "stale-schema:n=2");
+    assert_eq!(selected(&store, row.shard_id).await.range_id, 2);
+
+    inject(&cluster, "conflict:n=100");
+    let never = Persistence::new(
+        pool(&cluster, 1, RetryPolicy::default().retries(2).base(std::time::Duration::from_millis(1))).await,
+        store.ids().clone(),
+    );
+    let row = ShardRow { range_id: 2, ..row };
+    let (attempts, outcome) = update(&never, &row, "never").await;
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, Error::Conflict(_)), "{error:?}");
+    assert!(matches!(ErrorKind::of(&error), ErrorKind::Conflict(_)));
+    assert_eq!(attempts, 3);
+}
+
+#[tokio::test]
+async fn a_failed_condition_is_not_run_again() {
+    let cluster = own(Rules::Today).await;
+    let store = store_of(&cluster, 1).await;
+    let row = new_shard(&store).await;
+    let stale = ShardRow { range_id: 9, ..row };
+    let (attempts, outcome) = update(&store, &stale, "stale").await;
+    assert!(outcome.unwrap_err().condition().is_some());
+    assert_eq!(attempts, 1);
+}
+
+/// Whether it was committed is for the caller to find out, and it must not be done twice meanwhile.
+#[tokio::test]
+async fn a_commit_of_unknown_outcome_is_not_run_again() {
+    let cluster = own(Rules::Today).await;
+    let store = store_of(&cluster, 2).await;
+    for (fault, text, kept) in [
+        ("drop:at=before-commit,n=1", "before", false),
+        ("drop:at=after-commit,n=1", "after", true),
+        ("unavailable:at=after-commit,n=1", "unavailable", true),
+    ] {
+        let row = new_shard(&store).await;
+        inject(&cluster, fault);
+        let (attempts, outcome) = update(&store, &row, text).await;
+        let error = outcome.unwrap_err();
+        assert!(matches!(error, Error::CommitUnknown(_)), "{fault}: {error:?}");
+        assert_eq!(attempts, 1, "{fault}");
+        assert_eq!(selected(&store, row.shard_id).await.info == blob(text), kept, "{fault}");
+
+        // Of a single statement the same is true.
+        inject(&cluster, fault);
+        let taken = ShardRow { range_id: row.range_id + 1, ..row.clone() };
+        let error = store.update_shard(&taken, row.range_id).await.unwrap_err();
+        assert!(matches!(error, Error::CommitUnknown(_)), "{fault}: {error:?}");
+        assert_eq!(selected(&store, row.shard_id).await.range_id == taken.range_id, kept, "{fault}");
+    }
+}
+
+/// A socket that is cut between transactions costs a caller nothing.
+#[tokio::test]
+async fn a_lost_connection_is_replaced() {
+    let cluster = own(Rules::Today).await;
+    let store = store_of(&cluster, 2).await;
+    let row = new_shard(&store).await;
+    for _ in 0..5 {
+        cluster.sever(1.0);
+        assert_eq!(selected(&store, row.shard_id).await, row);
+        cluster.sever(1.0);
+        update(&store, &row, "new").await.1.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_does_not_fit_is_told_as_that() {
+    let cluster: Arc<Cluster> = own(Rules::Today).await;
+    let store = store_of(&cluster, 1).await;
+    let row = &ShardRow {
+        shard_id: new_shard_id(),
+        range_id: 1,
+        info: forebay_temporal::Blob::new("x", "an encoding with a long name"),
+    };
+    let error = store.write("insert_shard", async |c| shard::insert(&c, row).await).await.unwrap_err();
+    assert!(matches!(error, Error::Database(_)), "{error:?}");
+}
