@@ -194,6 +194,12 @@ impl MigrationFile {
         &self.checksum
     }
 
+    /// How many statements it has.
+    #[must_use]
+    pub fn statement_count(&self) -> usize {
+        self.statements.len()
+    }
+
     pub(crate) fn statements(&self) -> &[Statement] {
         &self.statements
     }
