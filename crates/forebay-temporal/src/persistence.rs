@@ -65,7 +65,8 @@ impl Persistence {
 
     /// Runs `body` in a transaction that commits only if `owner` owns its shard. Such transactions of one shard take turns.
     ///
-    /// It locks the row of the shard first, as [`shard::fence`] says.
+    /// It locks the row of the shard first, as [`shard::fence`] says. It waits for its turn before it takes a connection, and keeps it
+    /// during pauses between attempts. So `body` must not wait for another fenced transaction of the same shard: that would never begin.
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] if the shard has another owner; otherwise as [`run`](Self::run).
