@@ -48,8 +48,10 @@ enum Command {
     ///
     /// It refuses a database with tables that nothing is recorded about. --baseline VERSION records that they are what the files
     /// up to this version make.
-    #[command(after_help = "Examples:\n  forebay schema setup migrations\n  forebay schema setup --schema temporal\n  forebay \
-                            schema setup migrations --baseline 0042")]
+    #[command(
+        after_help = "Examples:\n  forebay schema setup migrations\n  forebay schema setup --schema temporal\n  forebay \
+                            schema setup migrations --baseline 0042"
+    )]
     Setup {
         #[command(flatten)]
         run: Run,
@@ -223,7 +225,9 @@ impl Command {
             Self::Verify { source, common, strict } => {
                 Ok(report::verification(&common.migrator(source).await?.verify().await?, *strict))
             }
-            Self::Status { source, common } => Ok(report::status(&common.migrator(source).await?.status().await?)),
+            Self::Status { source, common } => {
+                Ok(report::status(&common.migrator(source).await?.status().await?))
+            }
             Self::Dump(_) => {
                 let sql = forebay_schema::dump(&connection::connect().await?).await?;
                 Ok(Answer { json: json!({ "sql": sql }), text: sql, is_good: true })
@@ -239,7 +243,8 @@ impl Command {
 impl Common {
     async fn migrator(&self, source: &Source) -> anyhow::Result<Migrator> {
         let found = source.find()?;
-        let migrator = Migrator::new(connection::connect().await?, found.migrations).bookkeeping_schema(&self.bookkeeping);
+        let migrator = Migrator::new(connection::connect().await?, found.migrations)
+            .bookkeeping_schema(&self.bookkeeping);
         Ok(match found.hook {
             Some(hook) => migrator.hook(hook),
             None => migrator,
@@ -277,9 +282,12 @@ impl Run {
         }
         if self.dry_run {
             if baseline.is_none() {
-                migrator.status().await?.is_set_up.then_some(()).ok_or_else(|| Error::NotSetUp {
-                    name: migrator.migrations().name().to_owned(),
-                })?;
+                migrator
+                    .status()
+                    .await?
+                    .is_set_up
+                    .then_some(())
+                    .ok_or_else(|| Error::NotSetUp { name: migrator.migrations().name().to_owned() })?;
             }
             return Ok(report::plan(&migrator.plan_from(baseline.flatten()).await?));
         }

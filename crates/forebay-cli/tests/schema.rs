@@ -1,30 +1,35 @@
 //! `forebay schema` as its users meet it.
 
-mod serving;
-
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::{env, fs};
 
 use serde_json::Value;
 
-use serving::{Place, Server, stop, text};
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("the output is text")
+}
 
 /// A local Aurora DSQL, the variables of its clients, and a directory for files.
 struct Cluster {
-    place: Place,
+    place: PathBuf,
     server: Child,
     variables: Vec<(String, String)>,
 }
 
 impl Cluster {
     fn start(name: &str, arguments: &[&str]) -> Self {
-        let place = Place::new(name);
-        // PostgreSQL runs as another user if this is root.
-        fs::set_permissions(&place.0, fs::Permissions::from_mode(0o777)).unwrap();
-        fs::create_dir(place.0.join("migrations")).unwrap();
-        let arguments = [&["--engine", "postgres", "--json", "--control-port", "0"], arguments].concat();
-        let (server, said) = Server("dsql-local").start(&place, "DSQL_LOCAL_CONTROL", &arguments);
+        let place = env::temp_dir().join(format!("forebay-cli-{name}-{}", std::process::id()));
+        fs::create_dir_all(place.join("migrations")).expect("a new directory");
+        let mut server = Command::new(env!("CARGO_BIN_EXE_forebay"))
+            .args(["dsql-local", "--engine", "postgres", "--json"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut said = String::new();
+        BufReader::new(server.stdout.take().expect("its output")).read_line(&mut said).expect("it is read");
         let said: Value = serde_json::from_str(&said).expect("one object");
         let variable = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
         let variables = said.as_object().unwrap().iter().filter_map(variable).collect();
@@ -32,12 +37,12 @@ impl Cluster {
     }
 
     fn file(&self, name: &str, content: &str) {
-        self.place.write(&format!("migrations/{name}"), content);
+        fs::write(self.place.join("migrations").join(name), content).expect("a new file");
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-        command.arg("schema").args(arguments).current_dir(&self.place.0).envs(self.variables.iter().cloned());
+        command.arg("schema").args(arguments).current_dir(&self.place).envs(self.variables.iter().cloned());
         command
     }
 
@@ -48,7 +53,13 @@ impl Cluster {
     /// Runs it, and returns what it prints if it ends with this status.
     fn expect(&self, status: i32, arguments: &[&str]) -> String {
         let output = self.run(arguments);
-        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));
+        assert_eq!(
+            output.status.code(),
+            Some(status),
+            "{arguments:?}: {}{}",
+            text(&output.stdout),
+            text(&output.stderr)
+        );
         text(&output.stdout).to_owned()
     }
 
@@ -59,7 +70,10 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        stop(&mut self.server, "-TERM");
+        let sent = Command::new("kill").args(["-TERM", &self.server.id().to_string()]).status();
+        let ended = self.server.wait();
+        drop(fs::remove_dir_all(&self.place));
+        assert!(sent.is_ok_and(|sent| sent.success()) && ended.is_ok_and(|status| status.success()));
     }
 }
 
@@ -73,15 +87,24 @@ fn a_database_is_set_up_verified_and_set_up_again() {
     let cluster = Cluster::start("schema-setup", &[]);
     cluster.file("0001_orders.sql", ORDERS);
     let planned = cluster.expect(0, &["setup", "--dry-run"]);
-    assert!(planned.contains("-- 0001_orders.sql:2\nBEGIN;\nCREATE INDEX ASYNC orders_customer"), "{planned}");
+    assert!(
+        planned.contains("-- 0001_orders.sql:2\nBEGIN;\nCREATE INDEX ASYNC orders_customer"),
+        "{planned}"
+    );
     assert!(planned.ends_with("-- 3 transactions would run\n"), "{planned}");
     assert_eq!(cluster.json(1, &["status"])["set_up"], false);
     assert!(text(&cluster.run(&["update"]).stderr).contains("run `setup` first"));
     let output = cluster.run(&["setup"]);
     assert_eq!(text(&output.stdout), "default: 1 file and 3 statements applied; version 0001\n");
     let told = text(&output.stderr);
-    assert!(told.contains("0001_orders.sql:2: 2 of 3: CREATE INDEX ASYNC orders_customer ON orders (customer)\n"), "{told}");
-    assert!(told.contains("public.orders_customer is submitted") && told.ends_with("0001_orders.sql: applied\n"), "{told}");
+    assert!(
+        told.contains("0001_orders.sql:2: 2 of 3: CREATE INDEX ASYNC orders_customer ON orders (customer)\n"),
+        "{told}"
+    );
+    assert!(
+        told.contains("public.orders_customer is submitted") && told.ends_with("0001_orders.sql: applied\n"),
+        "{told}"
+    );
     assert_eq!(cluster.expect(0, &["verify", "--strict"]), "the database is as the files say\n");
     let again = cluster.json(0, &["setup"]);
     assert_eq!((again["statements"].as_u64(), again["version"].as_str()), (Some(0), Some("0001")));
@@ -101,20 +124,29 @@ fn a_database_is_set_up_verified_and_set_up_again() {
 #[test]
 fn problems_are_listed_with_their_lines_and_remedies() {
     let cluster = Cluster::start("schema-problems", &[]);
-    cluster.file("V1__a.sql", "BEGIN;\nCREATE TABLE a (\n  id serial\n);\nCREATE INDEX ON a (id);\nCOMMIT;\n");
+    cluster
+        .file("V1__a.sql", "BEGIN;\nCREATE TABLE a (\n  id serial\n);\nCREATE INDEX ON a (id);\nCOMMIT;\n");
     let checked = cluster.json(1, &["check"]);
-    let lines: Vec<u64> = checked["findings"].as_array().unwrap().iter().map(|one| one["line"].as_u64().unwrap()).collect();
+    let lines: Vec<u64> =
+        checked["findings"].as_array().unwrap().iter().map(|one| one["line"].as_u64().unwrap()).collect();
     assert_eq!(lines, [1, 3, 5]);
     let output = cluster.run(&["setup"]);
     assert_eq!(output.status.code(), Some(1));
     let told = text(&output.stderr);
-    assert!(told.contains("nothing was run") && told.contains("V1__a.sql:3: type \"serial\" does not exist\n"), "{told}");
+    assert!(
+        told.contains("nothing was run") && told.contains("V1__a.sql:3: type \"serial\" does not exist\n"),
+        "{told}"
+    );
     assert!(told.contains("write CREATE INDEX ASYNC (--fix does that)"), "{told}");
     assert_eq!(cluster.json(1, &["setup"])["findings"].as_array().map(Vec::len), Some(3));
     cluster.file("V1__a.sql", "BEGIN;\nCREATE TABLE a (\n  id int\n);\nCREATE INDEX ON a (id);\nCOMMIT;\n");
     let output = cluster.run(&["setup", "--fix"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("V1__a.sql:5: fixed: write CREATE INDEX ASYNC\n"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("V1__a.sql:5: fixed: write CREATE INDEX ASYNC\n"),
+        "{}",
+        text(&output.stderr)
+    );
     cluster.file("V1__a.sql", "CREATE TABLE b (id int);");
     let output = cluster.run(&["update"]);
     assert_eq!(output.status.code(), Some(2));
@@ -129,16 +161,19 @@ fn problems_are_listed_with_their_lines_and_remedies() {
 
 #[test]
 fn the_schema_of_temporal_is_part_of_the_program() {
-    let cluster = Cluster::start("schema-temporal", &["--rules", "spec", "--fault", "stale-schema:after=ddl"]);
+    let cluster =
+        Cluster::start("schema-temporal", &["--rules", "spec", "--fault", "stale-schema:after=ddl"]);
     let done = cluster.json(0, &["setup", "--schema", "temporal", "--rules", "spec"]);
     assert_eq!((done["name"].as_str(), done["version"].as_str()), (Some("temporal"), Some("1.1")));
-    assert_eq!(cluster.expect(0, &["verify", "--schema", "temporal", "--strict"]), "the database is as the files say\n");
+    assert_eq!(
+        cluster.expect(0, &["verify", "--schema", "temporal", "--strict"]),
+        "the database is as the files say\n"
+    );
     assert_eq!(cluster.json(0, &["setup", "--schema", "temporal"])["statements"], 0);
 }
 
 /// Waits for a line that a process tells.
 fn wait_for(child: &mut Child, what: &str) {
-    use std::io::{BufRead, BufReader};
     let reader = BufReader::new(child.stderr.take().expect("a pipe"));
     assert!(reader.lines().any(|line| line.unwrap().contains(what)), "never told: {what}");
 }
@@ -149,7 +184,8 @@ fn a_signal_ends_a_run_and_a_kill_does_too_and_the_next_one_continues() {
         // Its clock stands still, but a job begins as soon as somebody waits for it: so statements are slow instead.
         let cluster = Cluster::start(&format!("schema{signal}"), &["--fault", "delay:at=commit,for=100ms"]);
         cluster.file("0001_orders.sql", ORDERS);
-        let mut child = cluster.command(&["setup"]).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut child =
+            cluster.command(&["setup"]).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         wait_for(&mut child, "0001_orders.sql:1: 1 of 3");
         let id = child.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
@@ -158,11 +194,17 @@ fn a_signal_ends_a_run_and_a_kill_does_too_and_the_next_one_continues() {
         let known = cluster.json(1, &["status"]);
         assert_eq!(known["files"][0]["state"], "partial", "{signal}: {known}");
         if signal == "-KILL" {
-            assert!(known["lock_holder"].as_str().is_some_and(|holder| holder.contains(&format!("process {id}"))));
+            assert!(
+                known["lock_holder"].as_str().is_some_and(|holder| holder.contains(&format!("process {id}")))
+            );
         } else {
             assert_eq!(known["lock_holder"], Value::Null, "{signal}");
             let told = cluster.run(&["setup"]);
-            assert!(text(&told.stderr).contains("0001_orders.sql: 3 statements, 1 are applied already"), "{}", text(&told.stderr));
+            assert!(
+                text(&told.stderr).contains("0001_orders.sql: 3 statements, 1 are applied already"),
+                "{}",
+                text(&told.stderr)
+            );
             cluster.expect(0, &["verify"]);
         }
     }

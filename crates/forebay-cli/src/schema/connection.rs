@@ -34,8 +34,9 @@ pub(super) async fn connect() -> anyhow::Result<Dsql> {
         .startup_jitter(Duration::ZERO)
         .rate(10.0, 10)
         .server_limit(Duration::from_secs(3_600));
-    let variables =
-        VARIABLES.iter().filter_map(|name| Some((*name, std::env::var(name).ok().filter(|value| !value.is_empty())?)));
+    let variables = VARIABLES
+        .iter()
+        .filter_map(|name| Some((*name, std::env::var(name).ok().filter(|value| !value.is_empty())?)));
     let options = OptionsBuilder::from_variables(variables).reservoir(true).config(config).build()?;
     sign(options).await
 }

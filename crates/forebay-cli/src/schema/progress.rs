@@ -37,7 +37,12 @@ const REMIND: u64 = 30;
 impl Progress {
     pub(super) fn new(runtime: TokioRuntime, is_quiet: bool) -> Self {
         let is_terminal = io::stderr().is_terminal();
-        Self(Arc::new(Inner { is_quiet, is_terminal, bar: ProgressBar::new("schema", runtime), state: Mutex::default() }))
+        Self(Arc::new(Inner {
+            is_quiet,
+            is_terminal,
+            bar: ProgressBar::new("schema", runtime),
+            state: Mutex::default(),
+        }))
     }
 
     pub(super) fn show(&self, event: &Event) {

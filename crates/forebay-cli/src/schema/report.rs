@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use forebay_schema::{Error, FileState, FileStatus, Finding, Migrations, Plan, Status, Summary, Verification};
+use forebay_schema::{
+    Error, FileState, FileStatus, Finding, Migrations, Plan, Status, Summary, Verification,
+};
 use serde_json::{Value, json};
 
 use super::Answer;
@@ -13,7 +15,12 @@ pub(super) fn summary(migrations: &Migrations, summary: &Summary) -> Answer {
     let text = match applied.len() {
         0 => format!("{}: no change; version {version_text}\n", migrations.name()),
         files => {
-            format!("{}: {} and {} applied; version {version_text}\n", migrations.name(), count(files, "file"), count(*statements, "statement"))
+            format!(
+                "{}: {} and {} applied; version {version_text}\n",
+                migrations.name(),
+                count(files, "file"),
+                count(*statements, "statement")
+            )
         }
     };
     let json = json!({ "name": migrations.name(), "applied": applied, "statements": statements, "version": version });
@@ -23,7 +30,11 @@ pub(super) fn summary(migrations: &Migrations, summary: &Summary) -> Answer {
 pub(super) fn plan(plan: &Plan) -> Answer {
     let mut text = String::new();
     if let Some(statement) = &plan.in_flight {
-        let _ = write!(text, "-- an earlier run ended in this statement: it runs again only if it took no effect\n-- {}\n\n", statement.replace('\n', "\n-- "));
+        let _ = write!(
+            text,
+            "-- an earlier run ended in this statement: it runs again only if it took no effect\n-- {}\n\n",
+            statement.replace('\n', "\n-- ")
+        );
     }
     let mut transactions = Vec::new();
     for one in &plan.transactions {
@@ -53,9 +64,7 @@ pub(super) fn findings(migrations: &Migrations, findings: &[Finding]) -> Answer 
 }
 
 fn json_findings(findings: &[Finding]) -> Vec<Value> {
-    let finding = |one: &Finding| {
-        json!({ "file": one.file, "line": one.line, "message": one.message, "remedy": one.remedy, "fixable": one.fixable })
-    };
+    let finding = |one: &Finding| json!({ "file": one.file, "line": one.line, "message": one.message, "remedy": one.remedy, "fixable": one.fixable });
     findings.iter().map(finding).collect()
 }
 
@@ -118,7 +127,11 @@ pub(super) fn verification(found: &Verification, strict: bool) -> Answer {
     list("applied, but its file is gone", &found.missing);
     list("an index that is not valid", &found.invalid_indexes);
     list("a constraint that is not validated", &found.unvalidated_constraints);
-    let others = if strict { "no migration has made it" } else { "no migration has made it (not counted without --strict)" };
+    let others = if strict {
+        "no migration has made it"
+    } else {
+        "no migration has made it (not counted without --strict)"
+    };
     list(others, &found.other_tables);
     if found.unrecorded {
         text += "the last run ended before it recorded the schema: run `forebay schema update`\n";

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod concurrency;
+mod conformance;
 mod dumps;
 mod interruptions;
 mod refusals;
