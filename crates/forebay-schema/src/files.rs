@@ -194,10 +194,9 @@ impl MigrationFile {
         &self.checksum
     }
 
-    /// How many statements it has.
-    #[must_use]
-    pub fn statement_count(&self) -> usize {
-        self.statements.len()
+    /// The statements without their semicolons, each with its first line.
+    pub fn statements_with_lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.statements.iter().map(|statement| (statement.line(), statement.text()))
     }
 
     pub(crate) fn statements(&self) -> &[Statement] {
