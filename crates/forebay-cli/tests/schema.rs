@@ -209,3 +209,34 @@ fn a_signal_ends_a_run_and_a_kill_does_too_and_the_next_one_continues() {
         }
     }
 }
+
+#[test]
+fn the_manual_page_knows_every_command_and_flag() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema.md");
+    let manual = fs::read_to_string(page).expect("the page");
+    for command in ["setup", "update", "verify", "status", "dump", "check"] {
+        assert!(manual.contains(&format!("| `{command}` |")), "{command}");
+        let help =
+            Command::new(env!("CARGO_BIN_EXE_forebay")).args(["schema", command, "--help"]).output().unwrap();
+        let words = text(&help.stdout).split_whitespace().filter(|word| word.starts_with("--"));
+        for flag in words.map(|word| word.trim_matches(|letter: char| !letter.is_ascii_lowercase())) {
+            assert!(manual.contains(&format!("--{flag}")) || flag == "help", "{command} --{flag}");
+        }
+    }
+}
+
+/// The commands at the top of the manual page.
+#[test]
+fn the_first_commands_of_the_manual_page_work() {
+    let cluster = Cluster::start("schema-manual", &[]);
+    cluster.file("0001_orders.sql", ORDERS);
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema.md");
+    let manual = fs::read_to_string(page).expect("the page");
+    let commands: Vec<&str> = manual.lines().filter(|line| line.starts_with("forebay schema ")).collect();
+    assert_eq!(commands.len(), 3, "{commands:?}");
+    for command in commands {
+        let words =
+            command.split('#').next().unwrap_or_default().split_whitespace().skip(2).collect::<Vec<_>>();
+        cluster.expect(0, &words);
+    }
+}

@@ -40,3 +40,8 @@ pub use rules::Rules;
 pub use status::{FileState, FileStatus, Status};
 pub use verify::{Difference, Verification};
 pub use version::Version;
+
+/// The manual page, so that what it shows is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/schema.md")]
+mod manual {}
