@@ -13,6 +13,7 @@ mod flight;
 #[cfg(feature = "flight-local")]
 mod flight_local;
 mod foreground;
+mod key_signer;
 #[cfg(feature = "aws")]
 mod lease;
 #[cfg(feature = "aws")]
@@ -23,6 +24,8 @@ mod missing_features;
 mod output;
 mod packaging;
 mod plan;
+#[cfg(feature = "schema")]
+mod schema;
 mod signals;
 mod sim;
 
@@ -56,14 +59,17 @@ enum Command {
     Lease(lease::Lease),
     #[cfg(feature = "aws")]
     Limiter(limiter::Limiter),
+    #[cfg(feature = "schema")]
+    Schema(Box<schema::Schema>),
     Completions(packaging::Completions),
     Man(packaging::Man),
 }
 
 /// The commands by task, in the order of the help.
-const TASKS: [(&str, &[&str]); 5] = [
+const TASKS: [(&str, &[&str]); 6] = [
     ("Try it", &["demo", "sim"]),
     ("Local servers", &["dsql-local", "flight-local"]),
+    ("Aurora DSQL", &["schema"]),
     ("Flight SQL", &["flight"]),
     ("Operate a fleet", &["plan", "doctor", "lease", "limiter"]),
     ("This program", &["completions", "man", "help"]),
@@ -106,6 +112,8 @@ fn main() -> ExitCode {
             Command::Lease(lease) => lease.run(),
             #[cfg(feature = "aws")]
             Command::Limiter(limiter) => limiter.run(),
+            #[cfg(feature = "schema")]
+            Command::Schema(schema) => schema.run(),
             Command::Completions(completions) => completions.run(),
             Command::Man(man) => man.run(),
         }

@@ -392,7 +392,11 @@ impl Apply<'_> {
         let ended = jobs::wait(&self.migrator.dsql, self.runtime, id, &*self.migrator.stopped, &tell).await?;
         match ended {
             Ended::Stopped => {
-                let at = format!("while job {id} goes on in the background ({}:{})", place.file.path(), place.line);
+                let at = format!(
+                    "while job {id} goes on in the background ({}:{})",
+                    place.file.path(),
+                    place.line
+                );
                 Err(Error::Stopped { at })
             }
             Ended::Job(Some(job)) if job.status != "completed" => Err(Error::Job {
@@ -401,9 +405,6 @@ impl Apply<'_> {
                 job: job.id,
                 object: job.object,
                 details: job.details,
-                remedy: "correct the rows that stand in the way, and run the same command again: it drops what was not \
-                         built, and builds it again"
-                    .to_owned(),
             }),
             // A server that no longer knows the job has ended it; `verify` looks at the index itself.
             Ended::Job(_) => Ok(()),

@@ -119,7 +119,10 @@ pub enum Error {
         remedy: String,
     },
     /// A job in the background failed. Correct the data, and run again.
-    #[error("{file}:{line}: job {job} for {object} failed: {details}\n{remedy}")]
+    #[error(
+        "{file}:{line}: job {job} for {object} failed: {details}\ncorrect the rows that stand in the way, and run the same command \
+         again: it drops what was not built, and builds it again"
+    )]
     Job {
         /// The name of the file.
         file: String,
@@ -131,8 +134,6 @@ pub enum Error {
         object: String,
         /// What `sys.jobs` says.
         details: String,
-        /// What to do.
-        remedy: String,
     },
     /// The caller has asked to stop. Run again to continue.
     #[error("stopped {at}; run the same command again to continue")]

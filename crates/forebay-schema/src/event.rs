@@ -74,7 +74,9 @@ pub enum Event {
 
 /// Who is told of events.
 #[derive(Clone, Default)]
-pub(crate) struct Observer(Option<Arc<dyn Fn(&Event) + Send + Sync>>);
+pub(crate) struct Observer(Option<Arc<Callback>>);
+
+type Callback = dyn Fn(&Event) + Send + Sync;
 
 impl Observer {
     pub(crate) fn new(observer: impl Fn(&Event) + Send + Sync + 'static) -> Self {

@@ -194,6 +194,11 @@ impl MigrationFile {
         &self.checksum
     }
 
+    /// The statements without their semicolons, each with its first line.
+    pub fn statements_with_lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.statements.iter().map(|statement| (statement.line(), statement.text()))
+    }
+
     pub(crate) fn statements(&self) -> &[Statement] {
         &self.statements
     }

@@ -24,3 +24,14 @@ pub trait Hook: Send + Sync {
         previous: Option<&'a Version>,
     ) -> HookFuture<'a>;
 }
+
+impl Hook for Box<dyn Hook> {
+    fn applied<'a>(
+        &'a self,
+        client: &'a Client,
+        file: &'a MigrationFile,
+        previous: Option<&'a Version>,
+    ) -> HookFuture<'a> {
+        (**self).applied(client, file, previous)
+    }
+}

@@ -8,6 +8,7 @@ mod apply;
 mod bookkeeping;
 mod catalog;
 mod definition;
+mod dump;
 mod error;
 mod event;
 mod files;
@@ -27,6 +28,7 @@ mod steps;
 mod verify;
 mod version;
 
+pub use dump::dump;
 pub use error::Error;
 pub use event::Event;
 pub use files::{FilesError, MigrationFile, Migrations};
@@ -38,3 +40,8 @@ pub use rules::Rules;
 pub use status::{FileState, FileStatus, Status};
 pub use verify::{Difference, Verification};
 pub use version::Version;
+
+/// The manual page, so that what it shows is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/schema.md")]
+mod manual {}

@@ -2,8 +2,10 @@
 
 use crate::error::Error;
 use crate::migrator::Migrator;
+use crate::pending::exists;
 use crate::sql::Statement;
 use crate::steps::{Step, Work, steps};
+use crate::version::Version;
 
 /// The transactions that a run would consist of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,8 +40,26 @@ impl Migrator {
     /// # Cancel safety
     /// It only reads.
     pub async fn plan(&self) -> Result<Plan, Error> {
-        let records = self.records_or_none().await?;
-        let pending = self.pending(&records)?;
+        self.plan_from(None).await
+    }
+
+    /// What [`setup_from`](Self::setup_from) would do now, if a version is given. Nothing is changed.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan).
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn plan_from(&self, baseline: Option<&Version>) -> Result<Plan, Error> {
+        let records = match baseline {
+            Some(baseline) => {
+                exists(&self.migrations, baseline)?;
+                if self.tables.exists(&self.dsql).await? { self.records().await? } else { Vec::new() }
+            }
+            None => self.records_or_none().await?,
+        };
+        let mut pending = self.pending(&records)?;
+        pending.retain(|one| baseline.is_none_or(|baseline| one.file.version() > baseline));
         self.preflight(&pending).await?;
         let mut plan = Plan::default();
         for one in pending {

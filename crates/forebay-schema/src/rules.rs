@@ -110,7 +110,13 @@ fn check_one(statement: &Statement, rules: Rules, known: &Known) -> Vec<Refusal>
         return vec![refusal];
     }
     match (statement.kind(), statement.key(0), statement.key(1)) {
-        (Kind::Set, ..) => settings::check(statement).into_iter().collect(),
+        (Kind::Set, ..) => settings::check(statement, rules).into_iter().collect(),
+        (_, "EXPLAIN", _) => {
+            explained(statement).map_or_else(Vec::new, |inner| check_one(&inner, rules, known))
+        }
+        (_, "DEALLOCATE", _) if rules == Rules::Spec => {
+            vec![Refusal::new(statement, "unsupported statement: Deallocate", "remove it")]
+        }
         (Kind::Dml | Kind::Repeatable, ..) => queries::check(statement, rules).into_iter().collect(),
         (_, "CREATE", "TABLE") => tables::check(statement, rules, known),
         (_, "CREATE", "INDEX" | "UNIQUE") => indexes::check(statement, rules, known),
@@ -119,6 +125,15 @@ fn check_one(statement: &Statement, rules: Rules, known: &Known) -> Vec<Refusal>
         (_, "ALTER", "TABLE") => alterations::check(statement, rules, known),
         _ => Vec::new(),
     }
+}
+
+/// The statement inside an EXPLAIN.
+fn explained(statement: &Statement) -> Option<Statement> {
+    let options = ["ANALYZE", "VERBOSE", "(", ")"];
+    let is_inner = |word: &&Word| word.depth == 0 && !options.contains(&word.key());
+    let first = statement.words().iter().skip(1).find(is_inner)?;
+    let inner = Statement::parse(&statement.text()[first.range.start..]);
+    Some(inner.at_line(statement.line_of(first)))
 }
 
 fn learn(statement: &Statement, known: &mut Known) {

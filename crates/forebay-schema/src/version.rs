@@ -25,7 +25,7 @@ impl Version {
     /// ```
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let mut numbers = text.split('.').map(|part| number(part)).collect::<Option<Vec<u64>>>()?;
+        let mut numbers = text.split('.').map(number).collect::<Option<Vec<u64>>>()?;
         while numbers.len() > 1 && numbers.last() == Some(&0) {
             numbers.pop();
         }

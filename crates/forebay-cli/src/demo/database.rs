@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use anyhow::Context;
-use dsql_local::{Action, Cluster, Config, Counters, Credentials, Limits};
+use dsql_local::{Cluster, Config, Counters, Credentials, Limits};
 use forebay::{Instant, Seed};
-use forebay_dsql::{
-    Options, OptionsBuilder, RootCertificates, SignFuture, Signed, Signer, Token, TokenRequest,
-};
+use forebay_dsql::{Options, OptionsBuilder, RootCertificates, Signer};
 use parking_lot::Mutex;
+
+use crate::key_signer::KeySigner;
 
 use super::scenario::{BURST, CAP, OPEN_DELAY, OPENS_PER_SECOND, SESSION_LIFE};
 
@@ -81,7 +81,7 @@ impl Database {
 
     /// Signs tokens as the SDK would.
     pub(super) fn signer(&self) -> impl Signer + use<> {
-        LocalSigner(self.credentials.clone())
+        KeySigner(self.credentials.clone())
     }
 
     fn with<T>(&self, act: impl FnOnce(&Cluster) -> T) -> Option<T> {
@@ -172,18 +172,6 @@ impl Meter {
             opened: reading.opened - self.base.opened,
             refused: reading.refused - self.base.refused,
         };
-    }
-}
-
-/// Signs with the key of the cluster.
-struct LocalSigner(Credentials);
-
-impl Signer for LocalSigner {
-    fn sign<'a>(&'a self, request: &'a TokenRequest) -> SignFuture<'a> {
-        let identity = &request.identity;
-        let action = Action::for_role(&identity.user);
-        let token = dsql_local::sign_now(&self.0, &identity.host, &identity.region, action, request.life);
-        Box::pin(std::future::ready(Ok(Signed { token: Token::new(token), credentials_expire: None })))
     }
 }
 

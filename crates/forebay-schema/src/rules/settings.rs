@@ -1,10 +1,10 @@
 //! Settings of a session.
 
-use super::Refusal;
+use super::{Refusal, Rules};
 use crate::sql::Statement;
 
 /// Those that a session may change.
-const SETTABLE: [&str; 11] = [
+const SETTABLE: [&str; 10] = [
     "application_name",
     "bytea_output",
     "client_encoding",
@@ -12,13 +12,12 @@ const SETTABLE: [&str; 11] = [
     "disable_sync_create_index",
     "extra_float_digits",
     "intervalstyle",
-    "role",
     "search_path",
     "standard_conforming_strings",
     "timezone",
 ];
 
-pub(super) fn check(statement: &Statement) -> Option<Refusal> {
+pub(super) fn check(statement: &Statement, rules: Rules) -> Option<Refusal> {
     if statement.key(0) == "SELECT" {
         return None;
     }
@@ -28,8 +27,16 @@ pub(super) fn check(statement: &Statement) -> Option<Refusal> {
     }
     let name = match (statement.key(at), statement.key(at + 1)) {
         ("CHARACTERISTICS", _) => return super::transactions::isolation(statement),
+        ("ALL", _) if rules == Rules::Spec => {
+            return Some(Refusal::new(statement, "RESET ALL not supported", "remove it").fixable());
+        }
         ("TIME", "ZONE") | ("NAMES", _) | ("ALL", _) => return None,
-        ("TRANSACTION", _) => "TRANSACTION".to_owned(),
+        ("TRANSACTION", _) => match super::transactions::isolation(statement) {
+            Some(refusal) if statement.words().iter().any(|word| word.is("SERIALIZABLE")) => {
+                return Some(refusal);
+            }
+            _ => "TRANSACTION".to_owned(),
+        },
         _ => statement.words().get(at).and_then(|word| statement.name(word))?,
     };
     if name == "standard_conforming_strings" && statement.words().last().is_some_and(|word| word.is("OFF")) {
@@ -51,7 +58,7 @@ pub(super) fn check(statement: &Statement) -> Option<Refusal> {
 
 /// Whether a statement is a setting that can be left out.
 pub(crate) fn can_be_left_out(statement: &Statement) -> bool {
-    check(statement).is_some_and(|refusal| refusal.fixable)
+    check(statement, Rules::Spec).is_some_and(|refusal| refusal.fixable)
 }
 
 #[cfg(test)]

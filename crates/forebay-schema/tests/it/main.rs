@@ -2,6 +2,8 @@
 
 mod cluster;
 mod concurrency;
+mod conformance;
+mod dumps;
 mod interruptions;
 mod refusals;
 mod setup;

@@ -1,0 +1,62 @@
+//! The connection to the cluster that the environment names.
+
+use std::time::Duration;
+
+use forebay::Config;
+use forebay_dsql::{Dsql, Options, OptionsBuilder};
+
+/// The work, its heartbeat, a wait for a job, and a look at it.
+const CONNECTIONS: usize = 4;
+
+/// The variables that say where the cluster is, and how to get there. Those about pools, fleets and status pages are for services.
+const VARIABLES: [&str; 13] = [
+    "CLUSTER_ENDPOINT",
+    "CLUSTER_USER",
+    "REGION",
+    "AWS_REGION",
+    "PGUSER",
+    "PGPORT",
+    "PGDATABASE",
+    "PGHOSTADDR",
+    "PGSSLROOTCERT",
+    "PGSSLNEGOTIATION",
+    "PGAPPNAME",
+    "DSQL_TOKEN_DURATION",
+    "DSQL_CONNECT_TIMEOUT",
+];
+
+/// Connects as the environment says.
+pub(super) async fn connect() -> anyhow::Result<Dsql> {
+    // Connections are opened when they are needed, and nobody else starts at the same time.
+    let config = Config::default()
+        .max_open(CONNECTIONS)
+        .on_demand(1)
+        .startup_jitter(Duration::ZERO)
+        .rate(10.0, 10)
+        .server_limit(Duration::from_secs(3_600));
+    let variables = VARIABLES
+        .iter()
+        .filter_map(|name| Some((*name, std::env::var(name).ok().filter(|value| !value.is_empty())?)));
+    let options = OptionsBuilder::from_variables(variables).reservoir(true).config(config).build()?;
+    sign(options).await
+}
+
+#[cfg(feature = "aws")]
+async fn sign(options: Options) -> anyhow::Result<Dsql> {
+    Ok(Dsql::connect(options, forebay_aws::SdkSigner::from_env().await).await?)
+}
+
+/// Without AWS's SDK, there is only the key of the environment.
+#[cfg(not(feature = "aws"))]
+async fn sign(options: Options) -> anyhow::Result<Dsql> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let (Some(id), Some(secret)) = (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) else {
+        anyhow::bail!(
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set, and this build signs with nothing else; for roles and \
+             profiles, build it with: cargo build --release --features aws,schema"
+        );
+    };
+    let session_token = variable("AWS_SESSION_TOKEN");
+    let key = dsql_local::Credentials { session_token, ..dsql_local::Credentials::new(id, secret) };
+    Ok(Dsql::connect(options, crate::key_signer::KeySigner(key)).await?)
+}

@@ -1,0 +1,121 @@
+//! What a run shows while it goes on, on stderr.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+
+use forebay::duration::show;
+use forebay::rt::TokioRuntime;
+use forebay_schema::{Event, Finding};
+use parking_lot::Mutex;
+
+use crate::sim::progress_bar::ProgressBar;
+
+/// A bar on a terminal, and lines elsewhere.
+#[derive(Clone)]
+pub(super) struct Progress(Arc<Inner>);
+
+struct Inner {
+    is_quiet: bool,
+    is_terminal: bool,
+    bar: ProgressBar,
+    state: Mutex<State>,
+}
+
+/// Where the run is.
+#[derive(Default)]
+struct State {
+    statement: usize,
+    of: usize,
+    summary: String,
+    /// The job that was told about, and how many seconds ago.
+    job: Option<(String, u64)>,
+}
+
+/// Without a terminal, a job that goes on is told about this often, in seconds.
+const REMIND: u64 = 30;
+
+impl Progress {
+    pub(super) fn new(runtime: TokioRuntime, is_quiet: bool) -> Self {
+        let is_terminal = io::stderr().is_terminal();
+        Self(Arc::new(Inner {
+            is_quiet,
+            is_terminal,
+            bar: ProgressBar::new("schema", runtime),
+            state: Mutex::default(),
+        }))
+    }
+
+    pub(super) fn show(&self, event: &Event) {
+        if self.0.is_quiet {
+            return;
+        }
+        let mut state = self.0.state.lock();
+        match event {
+            Event::Waiting { holder } => self.line(&format!("waiting: another run holds the lock ({holder})")),
+            Event::TookOver { holder } => {
+                self.line(&format!("took over from a run that has not moved for its lease ({holder})"));
+            }
+            Event::File { file, done: 0, of } => self.line(&format!("{file}: {of} statements")),
+            Event::File { file, done, of } => self.line(&format!("{file}: {of} statements, {done} are applied already")),
+            Event::Statement { file, line, number, of, summary } => {
+                *state = State { statement: *number, of: *of, summary: summary.clone(), job: None };
+                if self.0.is_terminal {
+                    self.bar(&state, summary);
+                } else {
+                    self.line(&format!("{file}:{line}: {number} of {of}: {summary}"));
+                }
+            }
+            Event::Recovered { file, line, applied } => self.line(&if *applied {
+                format!("{file}:{line}: an earlier attempt ended without an answer; the catalog shows that it took effect")
+            } else {
+                format!("{file}:{line}: an earlier attempt ended without an answer, and took no effect; it runs again")
+            }),
+            Event::Job { job, object, status, waited } => {
+                let told = format!("job {job}: {object} is {status}, {}", show(std::time::Duration::from_secs(waited.as_secs())));
+                if self.0.is_terminal {
+                    self.bar(&state, &told);
+                }
+                let is_due = match &state.job {
+                    Some((known, at)) => known != job || waited.as_secs() >= at + REMIND,
+                    None => true,
+                };
+                if is_due && !self.0.is_terminal {
+                    self.line(&told);
+                }
+                if is_due {
+                    state.job = Some((job.clone(), waited.as_secs()));
+                }
+            }
+            Event::Rebuild { index } => self.line(&format!("{index}: its build had failed; it is dropped and built again")),
+            Event::Applied { file } => self.line(&format!("{file}: applied")),
+            _ => {}
+        }
+    }
+
+    /// Says which statements `--fix` writes otherwise.
+    pub(super) fn say_fixes(&self, findings: &[Finding]) {
+        for finding in findings.iter().filter(|finding| finding.fixable) {
+            self.line(&format!("{}:{}: fixed: {}", finding.file, finding.line, finding.remedy));
+        }
+    }
+
+    fn bar(&self, state: &State, words: &str) {
+        let done = u64::try_from(state.statement.saturating_sub(1)).unwrap_or_default();
+        let of = u64::try_from(state.of).unwrap_or(u64::MAX);
+        let words: String = words.chars().take(WORDS).collect();
+        self.0.bar.show(done, of, || words);
+    }
+
+    fn line(&self, text: &str) {
+        self.0.bar.clear();
+        // If it cannot be written, the run goes on.
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+
+    pub(super) fn clear(&self) {
+        self.0.bar.clear();
+    }
+}
+
+/// How much fits beside the bar.
+const WORDS: usize = 40;
