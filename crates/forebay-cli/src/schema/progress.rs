@@ -26,13 +26,14 @@ struct Inner {
 struct State {
     statement: usize,
     of: usize,
-    summary: String,
     /// The job that was told about, and how many seconds ago.
     job: Option<(String, u64)>,
 }
 
 /// Without a terminal, a job that goes on is told about this often, in seconds.
 const REMIND: u64 = 30;
+/// How many characters fit beside the bar.
+const WORDS: usize = 40;
 
 impl Progress {
     pub(super) fn new(runtime: TokioRuntime, is_quiet: bool) -> Self {
@@ -58,7 +59,7 @@ impl Progress {
             Event::File { file, done: 0, of } => self.line(&format!("{file}: {of} statements")),
             Event::File { file, done, of } => self.line(&format!("{file}: {of} statements, {done} are applied already")),
             Event::Statement { file, line, number, of, summary } => {
-                *state = State { statement: *number, of: *of, summary: summary.clone(), job: None };
+                *state = State { statement: *number, of: *of, job: None };
                 if self.0.is_terminal {
                     self.bar(&state, summary);
                 } else {
@@ -116,6 +117,3 @@ impl Progress {
         self.0.bar.clear();
     }
 }
-
-/// How much fits beside the bar.
-const WORDS: usize = 40;
