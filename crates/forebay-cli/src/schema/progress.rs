@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay::duration::show;
 use forebay::rt::TokioRuntime;
@@ -72,19 +73,20 @@ impl Progress {
                 format!("{file}:{line}: an earlier attempt ended without an answer, and took no effect; it runs again")
             }),
             Event::Job { job, object, status, waited } => {
-                let told = format!("job {job}: {object} is {status}, {}", show(std::time::Duration::from_secs(waited.as_secs())));
+                let waited = waited.as_secs();
+                let told = format!("{object}: {status}, {}", show(Duration::from_secs(waited)));
                 if self.0.is_terminal {
                     self.bar(&state, &told);
                 }
                 let is_due = match &state.job {
-                    Some((known, at)) => known != job || waited.as_secs() >= at + REMIND,
+                    Some((known, at)) => known != job || waited >= at + REMIND,
                     None => true,
                 };
                 if is_due && !self.0.is_terminal {
-                    self.line(&told);
+                    self.line(&format!("{told} (job {job})"));
                 }
                 if is_due {
-                    state.job = Some((job.clone(), waited.as_secs()));
+                    state.job = Some((job.clone(), waited));
                 }
             }
             Event::Rebuild { index } => self.line(&format!("{index}: its build had failed; it is dropped and built again")),
