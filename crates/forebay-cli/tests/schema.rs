@@ -102,7 +102,8 @@ fn a_database_is_set_up_verified_and_set_up_again() {
         "{told}"
     );
     assert!(
-        told.contains("public.orders_customer is submitted") && told.ends_with("0001_orders.sql: applied\n"),
+        told.contains("public.orders_customer: submitted, 0s (job ")
+            && told.ends_with("0001_orders.sql: applied\n"),
         "{told}"
     );
     assert_eq!(cluster.expect(0, &["verify", "--strict"]), "the database is as the files say\n");

@@ -4,6 +4,8 @@
 //! recorded before it is sent, together with a digest of all that it names. If its outcome is unknown, it has taken effect if
 //! that digest has changed.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
 use forebay::rt::Runtime;
 use forebay_dsql::ErrorKind;
 use tokio_postgres::SimpleQueryMessage;
@@ -131,8 +133,9 @@ impl Apply<'_> {
         let (tables, name) = (&self.migrator.tables, self.migrator.migrations.name());
         let next = self.after(place.file, record, step.next);
         let (version, done) = (&record.version, record.done);
-        // The statement that failed last.
-        let failed = parking(None);
+        // The number of the statement that was sent last, and whether it succeeded.
+        let sent = AtomicUsize::new(0);
+        let succeeded = AtomicBool::new(true);
         self.begin(place.file, step);
         let outcome = self
             .lock
@@ -142,19 +145,21 @@ impl Apply<'_> {
                     return Ok(());
                 }
                 prepare(&mut tx, step).await?;
-                for statement in statements {
-                    failed.set(Some(statement));
+                for (number, statement) in statements.iter().enumerate() {
+                    sent.store(number, Ordering::Relaxed);
+                    succeeded.store(false, Ordering::Relaxed);
                     tx.batch_execute(statement.text()).await?;
+                    succeeded.store(true, Ordering::Relaxed);
                 }
-                failed.set(None);
                 tables.write(&tx, name, &next).await
             })
             .await;
-        match (outcome, failed.get()) {
-            (Err(Error::Database(source)), Some(statement)) => {
+        match outcome {
+            Err(Error::Database(source)) if !succeeded.load(Ordering::Relaxed) => {
+                let statement = &statements[sent.load(Ordering::Relaxed)];
                 Err(self.failed(Place { line: statement.line(), ..place }, record, statement, source))
             }
-            (outcome, _) => {
+            outcome => {
                 outcome?;
                 *record = next;
                 Ok(())
@@ -445,21 +450,4 @@ async fn prepare(tx: &mut Tx, step: &Step) -> Result<(), forebay_dsql::Error> {
         tx.batch_execute(setting).await?;
     }
     Ok(())
-}
-
-/// A value that a body sets while others only read it.
-fn parking<T: Copy>(value: T) -> Parked<T> {
-    Parked(std::sync::Mutex::new(value))
-}
-
-struct Parked<T>(std::sync::Mutex<T>);
-
-impl<T: Copy> Parked<T> {
-    fn set(&self, value: T) {
-        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = value;
-    }
-
-    fn get(&self) -> T {
-        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
 }

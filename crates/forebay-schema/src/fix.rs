@@ -2,14 +2,8 @@
 
 use crate::sql::Statement;
 
-/// A statement, rewritten.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fixed {
-    pub(crate) statement: Statement,
-}
-
 /// An index as Aurora DSQL builds it: in the background, of its only kind, in its only order.
-pub(crate) fn rewrite(statement: &Statement) -> Option<Fixed> {
+pub(crate) fn rewrite(statement: &Statement) -> Option<Statement> {
     let at = 1 + usize::from(statement.key(1) == "UNIQUE");
     if statement.key(0) != "CREATE" || statement.key(at) != "INDEX" {
         return None;
@@ -44,7 +38,7 @@ pub(crate) fn rewrite(statement: &Statement) -> Option<Fixed> {
         from = range.end;
     }
     fixed += &text[from..];
-    Some(Fixed { statement: Statement::parse(&fixed).at_line(statement.line()) })
+    Some(Statement::parse(&fixed).at_line(statement.line()))
 }
 
 #[cfg(test)]
@@ -65,7 +59,7 @@ mod tests {
             ("CREATE TABLE t (a int)", None),
         ] {
             let fixed = rewrite(&Statement::parse(sql));
-            assert_eq!(fixed.as_ref().map(|fixed| fixed.statement.text()), expected, "{sql}");
+            assert_eq!(fixed.as_ref().map(Statement::text), expected, "{sql}");
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use forebay::Instant;
 use forebay::rt::Runtime;
 use forebay_dsql::{Dsql, Error, ErrorKind};
 use futures_util::future::{Either, select};
@@ -118,7 +117,7 @@ pub(crate) async fn wait(
         if stopped() {
             return Ok(Ended::Stopped);
         }
-        let pause = runtime.sleep_until(next(runtime.now()));
+        let pause = runtime.sleep_until(runtime.now() + LOOK);
         if is_calling {
             if let Either::Left(_) = select(call.as_mut(), pause).await {
                 is_calling = false;
@@ -127,10 +126,6 @@ pub(crate) async fn wait(
             pause.await;
         }
     }
-}
-
-fn next(now: Instant) -> Instant {
-    now + LOOK
 }
 
 /// `CALL sys.wait_for_job`, again while that fails for a reason that passes.

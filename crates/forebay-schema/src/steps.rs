@@ -78,7 +78,7 @@ pub(crate) fn steps(file: &MigrationFile, done: usize, fix: bool) -> Vec<Step> {
                 Kind::Dml => Work::Dml(vec![statement.clone()]),
                 Kind::Repeatable => Work::Repeatable(statement.clone()),
                 Kind::Ddl | Kind::Other => Work::Ddl(match fix::rewrite(statement) {
-                    Some(fixed) if fix => fixed.statement,
+                    Some(fixed) if fix => fixed,
                     _ => statement.clone(),
                 }),
             };

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay::duration::show;
 use forebay::rt::TokioRuntime;
@@ -26,13 +27,14 @@ struct Inner {
 struct State {
     statement: usize,
     of: usize,
-    summary: String,
     /// The job that was told about, and how many seconds ago.
     job: Option<(String, u64)>,
 }
 
 /// Without a terminal, a job that goes on is told about this often, in seconds.
 const REMIND: u64 = 30;
+/// How many characters fit beside the bar.
+const WORDS: usize = 40;
 
 impl Progress {
     pub(super) fn new(runtime: TokioRuntime, is_quiet: bool) -> Self {
@@ -58,7 +60,7 @@ impl Progress {
             Event::File { file, done: 0, of } => self.line(&format!("{file}: {of} statements")),
             Event::File { file, done, of } => self.line(&format!("{file}: {of} statements, {done} are applied already")),
             Event::Statement { file, line, number, of, summary } => {
-                *state = State { statement: *number, of: *of, summary: summary.clone(), job: None };
+                *state = State { statement: *number, of: *of, job: None };
                 if self.0.is_terminal {
                     self.bar(&state, summary);
                 } else {
@@ -71,19 +73,20 @@ impl Progress {
                 format!("{file}:{line}: an earlier attempt ended without an answer, and took no effect; it runs again")
             }),
             Event::Job { job, object, status, waited } => {
-                let told = format!("job {job}: {object} is {status}, {}", show(std::time::Duration::from_secs(waited.as_secs())));
+                let waited = waited.as_secs();
+                let told = format!("{object}: {status}, {}", show(Duration::from_secs(waited)));
                 if self.0.is_terminal {
                     self.bar(&state, &told);
                 }
                 let is_due = match &state.job {
-                    Some((known, at)) => known != job || waited.as_secs() >= at + REMIND,
+                    Some((known, at)) => known != job || waited >= at + REMIND,
                     None => true,
                 };
                 if is_due && !self.0.is_terminal {
-                    self.line(&told);
+                    self.line(&format!("{told} (job {job})"));
                 }
                 if is_due {
-                    state.job = Some((job.clone(), waited.as_secs()));
+                    state.job = Some((job.clone(), waited));
                 }
             }
             Event::Rebuild { index } => self.line(&format!("{index}: its build had failed; it is dropped and built again")),
@@ -116,6 +119,3 @@ impl Progress {
         self.0.bar.clear();
     }
 }
-
-/// How much fits beside the bar.
-const WORDS: usize = 40;

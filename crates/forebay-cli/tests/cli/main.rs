@@ -30,6 +30,8 @@ fn help_lists_the_commands_by_task() {
         "Local servers:",
         "  dsql-local ",
         "  flight-local ",
+        "Aurora DSQL:",
+        "  schema ",
         "Flight SQL:",
         "  flight ",
         "Operate a fleet:",
@@ -252,7 +254,7 @@ fn help_of_each_server_and_shell_has_examples() {
     }
 }
 
-#[cfg(not(all(feature = "aws", feature = "flight", feature = "flight-local")))]
+#[cfg(not(all(feature = "aws", feature = "flight", feature = "flight-local", feature = "schema")))]
 mod missing {
     use super::{forebay, text};
 
@@ -286,12 +288,20 @@ mod missing {
         assert!(typed.ends_with("flight-local -- flight-local --port 4214"), "{typed}");
     }
 
+    #[cfg(not(feature = "schema"))]
+    #[test]
+    fn schema_says_how_to_build_it() {
+        let typed = remedy(&["schema", "setup", "migrations", "--dry-run"]);
+        assert!(typed.ends_with("schema -- schema setup migrations --dry-run"), "{typed}");
+    }
+
     #[cfg(not(feature = "aws"))]
     #[test]
     fn the_commands_for_a_fleet_say_how_to_build_them_and_keep_the_other_features() {
         let features = [
             ("flight", cfg!(feature = "flight")),
             ("flight-local", cfg!(feature = "flight-local")),
+            ("schema", cfg!(feature = "schema")),
             ("aws", true),
         ];
         let features: Vec<&str> =

@@ -1,4 +1,5 @@
 //! Migrations on a local Aurora DSQL.
+#![allow(clippy::disallowed_methods, reason = "tests run on tokio")]
 
 mod cluster;
 mod concurrency;
