@@ -24,6 +24,7 @@ mod missing_features;
 mod output;
 mod packaging;
 mod plan;
+mod progress_bar;
 #[cfg(feature = "schema")]
 mod schema;
 mod signals;

@@ -1,7 +1,6 @@
 //! `forebay sim`: a fleet against a modelled cluster, in virtual time.
 
 pub(crate) mod atomic_file;
-mod progress_bar;
 mod seeds;
 pub(crate) mod session;
 mod source;

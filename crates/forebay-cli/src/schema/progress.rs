@@ -9,7 +9,7 @@ use forebay::rt::TokioRuntime;
 use forebay_schema::{Event, Finding};
 use parking_lot::Mutex;
 
-use crate::sim::progress_bar::ProgressBar;
+use crate::progress_bar::ProgressBar;
 
 /// A bar on a terminal, and lines elsewhere.
 #[derive(Clone)]

@@ -10,9 +10,9 @@ use forebay_sim::{Outcome, Scenario, run};
 use serde_json::{Value, json};
 
 use super::atomic_file::AtomicFile;
-use super::progress_bar::ProgressBar;
 use super::watcher::Watcher;
 use crate::output;
+use crate::progress_bar::ProgressBar;
 use crate::signals::{Ending, Requests};
 
 /// The exit status if the input is wrong.

@@ -8,7 +8,7 @@ use forebay::duration;
 use forebay_sim::{Row, RunObserver};
 
 use super::atomic_file::AtomicFile;
-use super::progress_bar::ProgressBar;
+use crate::progress_bar::ProgressBar;
 use crate::signals::Requests;
 
 pub(crate) struct Watcher<'a> {
