@@ -13,6 +13,8 @@ use super::setup::orders;
 
 /// Short, so that a run that was killed is soon replaced.
 const LEASE: Duration = Duration::from_millis(120);
+/// Longer than any test takes.
+const HOURS: Duration = Duration::from_secs(36_000);
 
 /// What happens to each statement, once.
 #[derive(Clone, Copy, Debug)]
@@ -66,8 +68,9 @@ async fn run_with(cluster: &Arc<Cluster>, migrations: &Migrations, mishap: Misha
             }
             _ => {}
         };
-        // Its heartbeat is so slow that the fault strikes the statement.
-        let migrator = Migrator::new(connect(cluster).await, migrations.clone()).observer(observer);
+        // No heartbeat comes before the end: the fault strikes the statement.
+        let migrator =
+            Migrator::new(connect(cluster).await, migrations.clone()).lease(HOURS).observer(observer);
         heard.lock().unwrap().runs += 1;
         assert!(heard.lock().unwrap().runs < 30, "it never ends: {mishap:?}");
         // A panic drops the future where it is, as the end of a process would.
