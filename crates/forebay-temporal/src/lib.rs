@@ -54,6 +54,7 @@ pub mod schema;
 pub mod schema_version;
 pub mod shard;
 mod shard_turns;
+mod source;
 pub mod workflow;
 
 pub use blob::Blob;
@@ -62,3 +63,4 @@ pub use error::{Condition, Error, Result};
 pub use page::{Page, PageToken};
 pub use persistence::Persistence;
 pub use shard::ShardOwner;
+pub use source::{ConnectionSource, SourceConnection};

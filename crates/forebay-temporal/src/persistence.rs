@@ -4,12 +4,13 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use forebay_dsql::{Dsql, ErrorKind, Ids, Stage};
+use forebay_dsql::{Dsql, ErrorKind, Ids, Sessions as _, Stage, Transactions};
 
-use crate::connection::{Connection, Lent, Tx};
+use crate::connection::{Connection, Tx};
 use crate::error::{Error, Result};
 use crate::shard::{self, ShardOwner};
 use crate::shard_turns::ShardTurns;
+use crate::source::{ConnectionSource, Lent, Source};
 
 /// A handle to the persistence of a Temporal cluster. A clone is another handle to the same.
 ///
@@ -22,7 +23,8 @@ use crate::shard_turns::ShardTurns;
 pub struct Persistence(Arc<Shared>);
 
 struct Shared {
-    pool: Dsql,
+    source: Source,
+    transactions: Transactions,
     ids: Ids,
     turns: ShardTurns,
 }
@@ -32,13 +34,24 @@ impl Persistence {
     /// [`Member::ids`](forebay_dsql::Member::ids).
     #[must_use]
     pub fn new(pool: Dsql, ids: Ids) -> Self {
-        Self(Arc::new(Shared { pool, ids, turns: ShardTurns::default() }))
+        let transactions = pool.transactions().clone();
+        Self(Arc::new(Shared { source: Source::Pool(pool), transactions, ids, turns: ShardTurns::default() }))
     }
 
-    /// Its connections.
+    /// Over connections of another pool, or of none. `transactions` have the retry policy and the labels of the metrics.
     #[must_use]
-    pub fn pool(&self) -> &Dsql {
-        &self.0.pool
+    pub fn over(source: impl ConnectionSource, transactions: Transactions, ids: Ids) -> Self {
+        let source = Source::Other(Box::new(source));
+        Self(Arc::new(Shared { source, transactions, ids, turns: ShardTurns::default() }))
+    }
+
+    /// The pool of its connections. None if they come from [elsewhere](Self::over).
+    #[must_use]
+    pub fn pool(&self) -> Option<&Dsql> {
+        match &self.0.source {
+            Source::Pool(pool) => Some(pool),
+            Source::Other(_) => None,
+        }
     }
 
     /// The ids of this process.
@@ -59,8 +72,8 @@ impl Persistence {
     where
         F: Future<Output = Result<T>>,
     {
-        let Shared { pool, ids, .. } = &*self.0;
-        pool.run(operation, |transaction| body(Tx::new(transaction, ids.clone()))).await
+        let Shared { source, transactions, ids, .. } = &*self.0;
+        transactions.run(source, operation, |transaction| body(Tx::new(transaction, ids.clone()))).await
     }
 
     /// Runs `body` in a transaction that commits only if `owner` owns its shard. Such transactions of one shard take turns.
@@ -160,14 +173,14 @@ impl Persistence {
     where
         F: Future<Output = Result<T>>,
     {
-        let Shared { pool, ids, .. } = &*self.0;
-        let mut operation = pool.transactions().operation(operation);
+        let Shared { source, transactions, ids, .. } = &*self.0;
+        let mut operation = transactions.operation(operation);
         let mut held: Option<Arc<Lent>> = None;
         loop {
             // The same connection again: after a change of the schema, every other one would fail once, too.
             let lent = match held.take() {
                 Some(lent) => Ok(lent),
-                None => pool.acquire().await.map(|lent| Arc::new(lent.into_owned())),
+                None => source.session().await.map(Arc::new),
             };
             let error = match lent {
                 Ok(lent) => match body(Connection::alone(Arc::clone(&lent), ids.clone())).await {
@@ -183,7 +196,7 @@ impl Persistence {
                         error
                     }
                 },
-                Err(error) => forebay_dsql::Error::from(error).into(),
+                Err(error) => error.into(),
             };
             operation.retry(Stage::Statement, error).await?;
         }
@@ -192,6 +205,6 @@ impl Persistence {
 
 impl fmt::Debug for Persistence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Persistence").field(&self.0.pool).finish()
+        f.debug_tuple("Persistence").field(&self.0.source).finish()
     }
 }

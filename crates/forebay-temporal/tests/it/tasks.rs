@@ -129,7 +129,7 @@ async fn fifty_thousand_rows_are_deleted_within_limits_and_across_interruptions(
     let tasks: Vec<_> = (0..ROWS).map(|key| TaskRow { key, task: blob("task") }).collect();
     history_task::insert_in_batches::<TransferTasks>(&store, &queue, &tasks).await.unwrap();
     let left = async || -> i64 {
-        let client = store.pool().acquire().await.unwrap();
+        let client = store.pool().unwrap().acquire().await.unwrap();
         client.query_one("SELECT count(*) FROM transfer_tasks", &[]).await.unwrap().get(0)
     };
     assert_eq!(left().await, ROWS);
