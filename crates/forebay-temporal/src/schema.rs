@@ -1,81 +1,106 @@
-//! The schema, as files of SQL.
+//! The schema, as files of SQL that [`forebay_schema`] applies.
+//!
+//! ```no_run
+//! # async fn start(dsql: forebay_dsql::Dsql) -> Result<(), forebay_schema::Error> {
+//! use forebay_schema::Migrator;
+//! use forebay_temporal::schema;
+//!
+//! // When a server starts: applies what is missing, and nothing if nothing is.
+//! Migrator::new(dsql, schema::migrations()).hook(schema::hook("temporal")).setup().await?;
+//! # Ok(())
+//! # }
+//! ```
 
-/// One version of the schema: a file of SQL statements. Each statement is a transaction of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SchemaFile {
-    /// Its name. The version is what stands before the first underscore.
-    pub name: &'static str,
-    /// Its text.
-    pub sql: &'static str,
-}
+use forebay_schema::{Hook, HookFuture, MigrationFile, Migrations, Version};
+use tokio_postgres::Client;
 
-/// All versions, in their order.
-pub const FILES: &[SchemaFile] = &[
-    SchemaFile { name: "1.0_base.sql", sql: include_str!("../schema/1.0_base.sql") },
-    SchemaFile {
-        name: "1.1_current_chasm_executions.sql",
-        sql: include_str!("../schema/1.1_current_chasm_executions.sql"),
-    },
-];
+use crate::schema_version::{LOG, UPDATE};
 
 /// The newest version, which the stores are written for.
 pub const VERSION: &str = "1.1";
 
-/// The oldest version of the program that works with this schema.
+/// The oldest version of the schema that a program for this one works with.
 pub const MIN_COMPATIBLE_VERSION: &str = "1.0";
 
-impl SchemaFile {
-    /// Its version.
-    #[must_use]
-    pub fn version(&self) -> &'static str {
-        self.name.split('_').next().unwrap_or(self.name)
-    }
+/// All versions, in their order.
+const FILES: [(&str, &str); 2] = [
+    ("1.0_base.sql", include_str!("../schema/1.0_base.sql")),
+    ("1.1_current_chasm_executions.sql", include_str!("../schema/1.1_current_chasm_executions.sql")),
+];
 
-    /// Its statements, without comments.
-    pub fn statements(&self) -> impl Iterator<Item = String> {
-        // Our files have no semicolon but at the end of a statement, and comments only on lines of their own.
-        let lines = self.sql.lines().filter(|line| !line.trim_start().starts_with("--"));
-        let sql = lines.collect::<Vec<_>>().join("\n");
-        let statements: Vec<String> = sql.split(';').map(|part| part.trim().to_owned()).collect();
-        statements.into_iter().filter(|statement| !statement.is_empty())
+/// The files of the schema, named `temporal`.
+///
+/// # Panics
+/// Never: the files belong to this crate, and a test reads them.
+#[must_use]
+pub fn migrations() -> Migrations {
+    Migrations::embedded(&FILES).expect("the files of this crate are in order").named("temporal")
+}
+
+/// Keeps the tables by which Temporal's servers and tools know the version: `schema_version`, with the row of the database
+/// `db_name`, and `schema_update_history`. Each is written in the transaction that records a file as applied.
+pub fn hook(db_name: impl Into<String>) -> VersionHook {
+    VersionHook { db_name: db_name.into() }
+}
+
+/// See [`hook`].
+#[derive(Clone, Debug)]
+pub struct VersionHook {
+    db_name: String,
+}
+
+impl Hook for VersionHook {
+    fn applied<'a>(
+        &'a self,
+        client: &'a Client,
+        file: &'a MigrationFile,
+        previous: Option<&'a Version>,
+    ) -> HookFuture<'a> {
+        Box::pin(async move {
+            let version = file.version().to_string();
+            let previous = previous.map(ToString::to_string).unwrap_or_default();
+            client.execute(UPDATE, &[&self.db_name, &version, &MIN_COMPATIBLE_VERSION]).await?;
+            client.execute(LOG, &[&previous, &version, &file.checksum(), &file.path()]).await?;
+            Ok(())
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use forebay_schema::{Migrator, Rules};
+
     use super::*;
 
     #[test]
     fn the_files_are_in_order_and_end_with_the_version_of_the_stores() {
-        let versions: Vec<_> = FILES.iter().map(SchemaFile::version).collect();
+        let migrations = migrations();
+        let versions: Vec<String> =
+            migrations.files().iter().map(|file| file.version().to_string()).collect();
         assert_eq!(versions, [MIN_COMPATIBLE_VERSION, VERSION]);
+        assert_eq!(migrations.name(), "temporal");
     }
 
     /// What Aurora DSQL did not have when the specification was written, and older clusters still do not have.
     #[test]
     fn only_what_every_cluster_accepts_is_used() {
-        let statements: Vec<String> = FILES.iter().flat_map(SchemaFile::statements).collect();
-        assert_eq!(statements.iter().filter(|sql| sql.starts_with("CREATE TABLE")).count(), 39);
-        for sql in &statements {
-            let upper = sql.to_uppercase();
+        for rules in [Rules::Today, Rules::Spec] {
+            assert!(Migrator::check(&migrations(), rules).is_empty());
+        }
+        let sql = FILES.map(|(_, sql)| sql).concat().to_uppercase();
+        let lines = || sql.lines().filter(|line| !line.starts_with("--"));
+        assert_eq!(lines().filter(|line| line.starts_with("CREATE TABLE ")).count(), 39);
+        for line in lines() {
             for word in ["SERIAL", "CHECK", "REFERENCES", "IDENTITY"] {
-                assert!(!upper.contains(word), "{word} in {sql}");
+                assert!(!line.contains(word), "{word} in {line}");
             }
-            let words = || upper.split(|c: char| !c.is_alphanumeric() && c != '_');
-            if words().any(|word| word == "INDEX") {
-                assert!(upper.contains("INDEX ASYNC"), "{sql}");
-            } else {
-                assert!(!words().any(|word| word == "UNIQUE"), "{sql}");
-            }
-            let defaults = upper.split("DEFAULT ").skip(1);
-            for default in defaults {
-                assert!(default.starts_with('0') || default.starts_with("''"), "{sql}");
-            }
-            for identifier in ["NAMESPACE_ID", "RUN_ID", "TREE_ID", "BRANCH_ID", "TASK_QUEUE_ID", "HOST_ID"] {
-                for line in upper.lines().filter(|line| line.trim_start().starts_with(identifier)) {
-                    assert!(line.contains(" UUID NOT NULL"), "{line}");
-                }
-            }
+            assert_eq!(line.contains("INDEX"), line.contains("INDEX ASYNC"), "{line}");
+            assert!(!line.contains("UNIQUE") || line.starts_with("CREATE UNIQUE INDEX ASYNC "), "{line}");
+            let default = line.split_once("DEFAULT ").map_or("0", |(_, default)| default);
+            assert!(default.starts_with('0') || default.starts_with("''"), "{line}");
+            let identifiers = ["NAMESPACE_ID", "RUN_ID", "TREE_ID", "BRANCH_ID", "TASK_QUEUE_ID", "HOST_ID"];
+            let column = line.split_whitespace().next().unwrap_or_default();
+            assert!(!identifiers.contains(&column) || line.contains(" UUID NOT NULL"), "{line}");
         }
     }
 }

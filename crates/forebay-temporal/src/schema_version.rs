@@ -3,8 +3,6 @@
 //! The database has a name of its own here, which the caller chooses: the tool of the original writes `postgres`, its server looks for
 //! the configured name.
 
-use forebay_dsql::Timestamp;
-
 use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::persistence::Persistence;
@@ -41,13 +39,15 @@ const CREATE: [&str; 2] = [
 ];
 const READ: &str = "SELECT curr_version, min_compatible_version FROM schema_version \
      WHERE version_partition = 0 AND db_name = $1";
-const UPDATE: &str = "INSERT INTO schema_version \
-     (version_partition, db_name, creation_time, curr_version, min_compatible_version) VALUES (0, $1, $2, $3, $4) \
+pub(crate) const UPDATE: &str = "INSERT INTO schema_version \
+     (version_partition, db_name, creation_time, curr_version, min_compatible_version) \
+     VALUES (0, $1, now() AT TIME ZONE 'UTC', $2, $3) \
      ON CONFLICT (version_partition, db_name) DO UPDATE SET creation_time = excluded.creation_time, \
      curr_version = excluded.curr_version, min_compatible_version = excluded.min_compatible_version";
-const LOG: &str = "INSERT INTO schema_update_history \
+pub(crate) const LOG: &str = "INSERT INTO schema_update_history \
      (version_partition, year, month, update_time, old_version, new_version, manifest_md5, description) \
-     VALUES (0, extract(year FROM $1::timestamp)::integer, extract(month FROM $1::timestamp)::integer, $1, $2, $3, $4, $5)";
+     SELECT 0, extract(year FROM at)::integer, extract(month FROM at)::integer, at, $1::varchar, $2::varchar, $3::varchar, $4::varchar \
+     FROM (SELECT now() AT TIME ZONE 'UTC') AS clock (at)";
 const READ_LOG: &str = "SELECT old_version, new_version, manifest_md5, description FROM schema_update_history \
      WHERE version_partition = 0 ORDER BY year, month, update_time";
 const LIST: &str = "SELECT table_name::varchar FROM information_schema.tables \
@@ -91,34 +91,29 @@ pub async fn read(connection: &Connection, db_name: &str) -> Result<SchemaVersio
     Ok(SchemaVersion { current: row.try_get(0)?, min_compatible: row.try_get(1)? })
 }
 
-/// Sets the version of the database `db_name`.
+/// Sets the version of the database `db_name`, as of now by the clock of the database.
 ///
 /// # Errors
 /// Those of the database.
 ///
 /// # Cancel safety
 /// Outside of a transaction, it may have been set.
-pub async fn update(
-    connection: &Connection,
-    db_name: &str,
-    version: &SchemaVersion,
-    now: Timestamp,
-) -> Result<()> {
+pub async fn update(connection: &Connection, db_name: &str, version: &SchemaVersion) -> Result<()> {
     let SchemaVersion { current, min_compatible } = version;
-    connection.execute(UPDATE, &[&db_name, &now, current, min_compatible]).await?;
+    connection.execute(UPDATE, &[&db_name, current, min_compatible]).await?;
     Ok(())
 }
 
-/// Adds an entry to the log of updates.
+/// Adds an entry to the log of updates, as of now by the clock of the database.
 ///
 /// # Errors
-/// Those of the database.
+/// [`Error::AlreadyExists`] for a second entry in one transaction: its time is the key. Those of the database.
 ///
 /// # Cancel safety
 /// Outside of a transaction, it may have been added.
-pub async fn write_update_log(connection: &Connection, update: &SchemaUpdate, now: Timestamp) -> Result<()> {
+pub async fn write_update_log(connection: &Connection, update: &SchemaUpdate) -> Result<()> {
     let SchemaUpdate { old_version, new_version, manifest_md5, description } = update;
-    connection.execute(LOG, &[&now, old_version, new_version, manifest_md5, description]).await?;
+    connection.execute(LOG, &[old_version, new_version, manifest_md5, description]).await?;
     Ok(())
 }
 

@@ -1,16 +1,19 @@
 //! A cluster with the schema, and stores on it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use dsql_local::{Cluster, Config, Credentials, EngineKind, Rules, Speed, TokenClock};
+use dsql_local::{Cluster, Config, Credentials, EngineKind, Limits, Rules, Speed, TokenClock};
 use forebay::rt::TokioRuntime;
 use forebay_dsql::{
     Dsql, DsqlPool, Ids, Node, Options, RetryPolicy, RootCertificates, SignFuture, Signed, Signer, Token,
     TokenError, TokenRequest, Uuid,
 };
-use forebay_temporal::{Blob, Persistence};
+use forebay_schema::Migrator;
+use forebay_temporal::{Blob, Persistence, schema};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 /// The cluster that most tests share. Each has shards and namespaces of its own, so none notices another. Whoever injects faults
 /// starts a cluster of its own.
@@ -18,7 +21,7 @@ use forebay_temporal::{Blob, Persistence};
 /// It is as unpleasant as a cluster may be: it has the narrower rules of the specification, and a neighbour changes the schema all the
 /// time, which every session hears of as a conflict (OC001).
 pub(crate) async fn shared() -> Arc<Cluster> {
-    static SHARED: tokio::sync::OnceCell<Arc<Cluster>> = tokio::sync::OnceCell::const_new();
+    static SHARED: OnceCell<Arc<Cluster>> = OnceCell::const_new();
     let start = async || {
         let cluster = own(Rules::Spec).await;
         cluster.inject("stale-schema:after=ddl".parse().unwrap());
@@ -31,8 +34,36 @@ pub(crate) async fn shared() -> Arc<Cluster> {
 
 /// For tests that count on an attempt that does not fail by accident.
 pub(crate) async fn quiet() -> Arc<Cluster> {
-    static QUIET: tokio::sync::OnceCell<Arc<Cluster>> = tokio::sync::OnceCell::const_new();
+    static QUIET: OnceCell<Arc<Cluster>> = OnceCell::const_new();
     Arc::clone(QUIET.get_or_init(|| own(Rules::Today)).await)
+}
+
+/// A cluster that nobody else uses until this is dropped: for tests that inject faults, count what the server counts, or look at whole
+/// tables.
+pub(crate) struct Alone {
+    cluster: Arc<Cluster>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+pub(crate) async fn alone() -> Alone {
+    static CLUSTER: OnceCell<Arc<Cluster>> = OnceCell::const_new();
+    static TURN: Mutex<()> = Mutex::const_new(());
+    let turn = TURN.lock().await;
+    Alone { cluster: Arc::clone(CLUSTER.get_or_init(|| own(Rules::Today)).await), _turn: turn }
+}
+
+impl Deref for Alone {
+    type Target = Arc<Cluster>;
+
+    fn deref(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.cluster.heal_all();
+    }
 }
 
 /// Until the end of the tests.
@@ -57,12 +88,13 @@ pub(crate) async fn own(rules: Rules) -> Arc<Cluster> {
     cluster
 }
 
-/// A cluster without tables, whose clock stands still.
+/// A cluster without tables, whose clock stands still. Its bucket of connections does not refill either, so it is full.
 pub(crate) fn start(rules: Rules) -> Arc<Cluster> {
     let cluster = Cluster::start(Config {
         engine: EngineKind::Postgres,
         rules,
         credentials: vec![Credentials::new("AKIDEXAMPLE", "not-a-secret")],
+        limits: Limits { burst: 1_000_000, ..Limits::default() },
         speed: Speed::STOPPED,
         token_clock: TokenClock::Emulator,
         ..Config::default()
@@ -70,19 +102,10 @@ pub(crate) fn start(rules: Rules) -> Arc<Cluster> {
     Arc::new(cluster.unwrap())
 }
 
-/// Creates all tables, statement by statement, and waits for the indexes.
+/// Creates all tables, as a server does when it starts.
 pub(crate) async fn set_up(cluster: &Arc<Cluster>) {
-    let pool = pool(cluster, 1, RetryPolicy::default()).await;
-    let connection = pool.acquire().await.unwrap();
-    for statement in forebay_temporal::schema::FILES.iter().flat_map(|file| file.statements()) {
-        let rows = connection.simple_query(&statement).await.unwrap();
-        for row in rows {
-            if let tokio_postgres::SimpleQueryMessage::Row(row) = row {
-                let job = row.get(0).unwrap();
-                connection.batch_execute(&format!("CALL sys.wait_for_job('{job}')")).await.unwrap();
-            }
-        }
-    }
+    let migrator = Migrator::new(pool(cluster, 4, eager()).await, schema::migrations());
+    migrator.hook(schema::hook("temporal")).setup().await.unwrap();
 }
 
 pub(crate) async fn pool(cluster: &Arc<Cluster>, connections: usize, policy: RetryPolicy) -> Dsql {

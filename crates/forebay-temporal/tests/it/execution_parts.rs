@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use dsql_local::Rules;
 use forebay::rt::TokioRuntime;
 use forebay_dsql::Ids;
 use forebay_temporal::execution_map::{
@@ -12,7 +11,7 @@ use forebay_temporal::execution_map::{
 };
 use forebay_temporal::{Blob, Error, Persistence, buffered_event};
 
-use crate::cluster::{blob, eager, own, pool, quiet, store, store_of};
+use crate::cluster::{alone, blob, eager, pool, quiet, store, store_of};
 use crate::executions::new_run;
 
 /// Every operation on one table, with three keys and two values.
@@ -82,7 +81,7 @@ async fn maps_by_text() {
 /// The faulty version writes row by row.
 #[tokio::test]
 async fn a_map_of_any_size_is_one_statement() {
-    let cluster = own(Rules::Today).await;
+    let cluster = alone().await;
     let store = store_of(&cluster, 1).await;
     let run = &new_run();
     let entries = |count: i64| -> Entries<ActivityInfos> { (0..count).map(|key| (key, blob("x"))).collect() };

@@ -4,7 +4,7 @@ use forebay_temporal::history_node::{self, BranchKey, HistoryNode, ReadNodes};
 use forebay_temporal::history_tree::{self, HistoryBranch};
 use forebay_temporal::{Blob, Error, PageToken, Persistence};
 
-use crate::cluster::{blob, new_shard_id, new_uuid, own, quiet, store, store_of};
+use crate::cluster::{alone, blob, new_shard_id, new_uuid, quiet, store, store_of};
 
 fn new_branch() -> BranchKey {
     BranchKey { shard_id: new_shard_id(), tree_id: new_uuid(), branch_id: new_uuid() }
@@ -149,7 +149,7 @@ async fn branches_of_a_tree() {
 /// The faulty version fails at the first page, for which it has no identifiers to begin after.
 #[tokio::test]
 async fn all_branches_page_by_page_from_the_first() {
-    let cluster = own(dsql_local::Rules::Today).await;
+    let cluster = alone().await;
     let store = store_of(&cluster, 2).await;
     let page = async |size, token: Option<&PageToken>| {
         store.read("paginate", |c| async move { history_tree::paginate(&c, size, token).await }).await

@@ -3,12 +3,20 @@
 
 mod checker;
 mod cluster;
+mod clusters;
 mod execution_parts;
 mod executions;
 mod histories;
+mod matching_tasks;
+mod namespaces;
+mod nexus_endpoints;
+mod paging;
+mod queues;
 mod round_trips;
 mod schema_versions;
 mod shards;
+mod task_queues;
 mod tasks;
 mod transactions;
+mod user_data;
 mod workflows;

@@ -1,15 +1,11 @@
 //! The version of the schema, for operators.
 
 use dsql_local::Rules;
-use forebay_dsql::Timestamp;
+use forebay_schema::Migrator;
 use forebay_temporal::schema_version::{self, SchemaUpdate, SchemaVersion};
 use forebay_temporal::{Error, Persistence, schema};
 
-use crate::cluster::{start, store_of};
-
-fn time(seconds: i128) -> Timestamp {
-    Timestamp::from_nanos(seconds * 1_000_000_000).unwrap()
-}
+use crate::cluster::{quiet, start, store_of};
 
 async fn read(store: &Persistence, db_name: &str) -> Result<SchemaVersion, Error> {
     store.read("read_version", async |c| schema_version::read(&c, db_name).await).await
@@ -39,23 +35,21 @@ async fn versions_are_created_read_and_updated_for_any_database_name() {
         };
         for current in ["1.0", schema::VERSION] {
             let version = &version(current);
-            let update = store.write("update_version", async |c| {
-                schema_version::update(&c, "temporal", version, time(1_700_000_000)).await
-            });
+            let update = store
+                .write("update_version", async |c| schema_version::update(&c, "temporal", version).await);
             update.await.unwrap();
             assert_eq!(read(&store, "temporal").await.unwrap(), *version);
         }
         assert!(read(&store, "postgres").await.unwrap_err().is_not_found(), "another name");
 
-        for (old, new, at) in [("", "1.0", 1_700_000_000), ("1.0", "1.1", 1_710_000_000)] {
+        for (old, new) in [("", "1.0"), ("1.0", "1.1")] {
             let update = &SchemaUpdate {
                 old_version: old.into(),
                 new_version: new.into(),
                 manifest_md5: "0".into(),
                 description: "initial version".into(),
             };
-            let log =
-                store.write("log", async |c| schema_version::write_update_log(&c, update, time(at)).await);
+            let log = store.write("log", async |c| schema_version::write_update_log(&c, update).await);
             log.await.unwrap();
         }
         let log = store.read("read_log", async |c| schema_version::read_update_log(&c).await).await.unwrap();
@@ -69,6 +63,37 @@ async fn versions_are_created_read_and_updated_for_any_database_name() {
         assert_eq!(schema_version::drop_all_tables(&store).await.unwrap(), 2);
         assert_eq!(tables(&store).await, Vec::<String>::new());
     }
+}
+
+/// What the files of the schema leave, applied by the migration tool.
+#[tokio::test]
+async fn the_migration_keeps_version_and_log() {
+    let cluster = quiet().await;
+    let store = store_of(&cluster, 4).await;
+    let expected = SchemaVersion { current: "1.1".into(), min_compatible: "1.0".into() };
+    assert_eq!(read(&store, "temporal").await.unwrap(), expected);
+    let log = || store.read("read_log", async |c| schema_version::read_update_log(&c).await);
+    let updates = log().await.unwrap();
+    let versions: Vec<_> =
+        updates.iter().map(|update| (&*update.old_version, &*update.new_version)).collect();
+    assert_eq!(versions, [("", "1.0"), ("1.0", "1.1")]);
+    assert!(updates.iter().all(|update| update.manifest_md5.len() == 64));
+
+    // Again: there is nothing to do.
+    let migrator = Migrator::new(store.pool().unwrap().clone(), schema::migrations()).hook(schema::hook("temporal"));
+    assert_eq!(migrator.setup().await.unwrap().applied, Vec::<String>::new());
+    assert_eq!(log().await.unwrap(), updates);
+    let tables = tables(&store).await;
+    assert_eq!(tables.iter().filter(|table| !table.starts_with("forebay_schema")).count(), 39);
+
+    let client = store.pool().unwrap().acquire().await.unwrap();
+    let seed =
+        client.query_one("SELECT partition_id, notification_version FROM namespace_metadata", &[]).await;
+    let seed = seed.unwrap();
+    assert_eq!(seed.get::<_, i32>(0), 54321);
+    let indexes = "SELECT count(*) FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid \
+                   WHERE indisvalid AND (relname LIKE 'cm_idx_%' OR relname LIKE 'idx_%')";
+    assert_eq!(client.query_one(indexes, &[]).await.unwrap().get::<_, i64>(0), 7);
 }
 
 #[test]

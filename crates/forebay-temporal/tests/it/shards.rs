@@ -3,7 +3,7 @@
 use forebay_temporal::shard::{self, ShardRow};
 use forebay_temporal::{Condition, Error, Persistence, ShardOwner};
 
-use crate::cluster::{blob, new_shard_id, own, store, store_of};
+use crate::cluster::{alone, blob, new_shard_id, store, store_of};
 
 pub(crate) async fn new_shard(store: &Persistence) -> ShardRow {
     let row = ShardRow { shard_id: new_shard_id(), range_id: 1, info: blob("new") };
@@ -134,7 +134,7 @@ async fn with_a_plain_select_both_commit() {
 /// On a cluster of its own, which counts conflicts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fenced_transactions_of_a_shard_take_turns() {
-    let cluster = own(dsql_local::Rules::Spec).await;
+    let cluster = alone().await;
     let store = store_of(&cluster, 4).await;
     let row = new_shard(&store).await;
     let before = cluster.counters();
@@ -165,7 +165,7 @@ async fn fenced_transactions_of_a_shard_take_turns() {
 /// The old owner writes as fast as it can. The new one needs a few attempts at most, each a single statement.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_of_owner_commits_within_ten_attempts_under_full_load() {
-    let cluster = own(dsql_local::Rules::Today).await;
+    let cluster = alone().await;
     let old = store_of(&cluster, 4).await;
     // Ten attempts, and no more.
     let policy = crate::cluster::eager().retries(9);

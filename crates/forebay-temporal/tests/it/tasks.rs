@@ -3,7 +3,6 @@
 use std::fmt;
 use std::ops::Range;
 
-use dsql_local::Rules;
 use forebay_dsql::Timestamp;
 use forebay_temporal::history_task::{
     self, CategoryQueue, ImmediateTasks, ReplicationDlqTasks, ReplicationTasks, ScheduledKey, ScheduledTasks,
@@ -12,7 +11,7 @@ use forebay_temporal::history_task::{
 use forebay_temporal::{Error, PageToken, Persistence};
 use tokio_postgres::types::ToSql;
 
-use crate::cluster::{blob, new_shard_id, own, store, store_of};
+use crate::cluster::{alone, blob, new_shard_id, store, store_of};
 
 async fn pages<T: TaskTable>(
     store: &Persistence,
@@ -123,7 +122,7 @@ async fn tasks_by_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_thousand_rows_are_deleted_within_limits_and_across_interruptions() {
     const ROWS: i64 = 50_000;
-    let cluster = own(Rules::Today).await;
+    let cluster = alone().await;
     let store = store_of(&cluster, 2).await;
     let queue = ShardQueue { shard_id: new_shard_id() };
     let tasks: Vec<_> = (0..ROWS).map(|key| TaskRow { key, task: blob("task") }).collect();

@@ -1,14 +1,16 @@
 //! What is run again, what is not, and what is counted.
 
-use std::sync::Arc;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
 
-use dsql_local::{Cluster, Rules};
+use dsql_local::Cluster;
 use forebay_dsql::{ErrorKind, RetryPolicy};
 use forebay_temporal::shard::{self, ShardRow};
 use forebay_temporal::{Error, Persistence};
 
-use crate::cluster::{blob, new_shard_id, own, pool, store_of};
+use crate::cluster::{alone, blob, new_shard_id, pool, store_of};
 use crate::shards::{new_shard, selected};
 
 fn inject(cluster: &Cluster, fault: &str) {
@@ -29,7 +31,7 @@ async fn update(store: &Persistence, row: &ShardRow, text: &str) -> (u32, Result
 /// The faulty version turns the error into text before it is classified, and never tries again.
 #[tokio::test]
 async fn a_conflict_is_run_again_as_a_whole() {
-    let cluster = own(Rules::Today).await;
+    let cluster = alone().await;
     let store = store_of(&cluster, 1).await;
     let row = new_shard(&store).await;
     inject(&cluster, "conflict:n=2");
@@ -59,7 +61,7 @@ async fn a_conflict_is_run_again_as_a_whole() {
 
 #[tokio::test]
 async fn a_failed_condition_is_not_run_again() {
-    let cluster = own(Rules::Today).await;
+    let cluster = alone().await;
     let store = store_of(&cluster, 1).await;
     let row = new_shard(&store).await;
     let stale = ShardRow { range_id: 9, ..row };
@@ -71,7 +73,7 @@ async fn a_failed_condition_is_not_run_again() {
 /// Whether it was committed is for the caller to find out, and it must not be done twice meanwhile.
 #[tokio::test]
 async fn a_commit_of_unknown_outcome_is_not_run_again() {
-    let cluster = own(Rules::Today).await;
+    let cluster = alone().await;
     let store = store_of(&cluster, 2).await;
     for (fault, text, kept) in [
         ("drop:at=before-commit,n=1", "before", false),
@@ -98,7 +100,7 @@ async fn a_commit_of_unknown_outcome_is_not_run_again() {
 /// A socket that is cut between transactions costs a caller nothing.
 #[tokio::test]
 async fn a_lost_connection_is_replaced() {
-    let cluster = own(Rules::Today).await;
+    let cluster = alone().await;
     let store = store_of(&cluster, 2).await;
     let row = new_shard(&store).await;
     for _ in 0..5 {
@@ -111,7 +113,7 @@ async fn a_lost_connection_is_replaced() {
 
 #[tokio::test]
 async fn a_row_that_does_not_fit_is_told_as_that() {
-    let cluster: Arc<Cluster> = own(Rules::Today).await;
+    let cluster = alone().await;
     let store = store_of(&cluster, 1).await;
     let row = &ShardRow {
         shard_id: new_shard_id(),
@@ -120,4 +122,65 @@ async fn a_row_that_does_not_fit_is_told_as_that() {
     };
     let error = store.write("insert_shard", async |c| shard::insert(&c, row).await).await.unwrap_err();
     assert!(matches!(error, Error::Database(_)), "{error:?}");
+}
+
+/// What an operator sees: each operation by its name.
+#[tokio::test]
+async fn transactions_are_counted_by_operation() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    // All tasks of this test run on this thread.
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let cluster = alone().await;
+    let store = store_of(&cluster, 1).await;
+    let row = new_shard(&store).await;
+    inject(&cluster, "conflict:n=1");
+    update(&store, &row, "counted").await.1.unwrap();
+    update(&store, &ShardRow { range_id: 9, ..row.clone() }, "stale").await.1.unwrap_err();
+    selected(&store, row.shard_id).await;
+    let counted = handle.render();
+    for (metric, labels) in [
+        ("dsql_tx_conflict_total", "operation=\"update_shard_in_tx\""),
+        ("dsql_tx_retry_total", "operation=\"update_shard_in_tx\",attempt=\"1\""),
+        ("dsql_tx_error_class_total", "operation=\"update_shard_in_tx\",error_class=\"condition_failed\""),
+        ("dsql_tx_latency", "operation=\"select_shard\",outcome=\"committed\""),
+        ("dsql_tx_latency", "operation=\"insert_shard\",outcome=\"committed\""),
+    ] {
+        let found = counted.lines().any(|line| line.starts_with(metric) && line.contains(labels));
+        assert!(found, "{metric} {labels} in\n{counted}");
+    }
+}
+
+/// Polls it once.
+async fn is_ready<F: Future>(future: &mut Pin<Box<F>>) -> bool {
+    poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await
+}
+
+/// Whoever gives up in the middle of a transaction holds nobody up: the next one gets its turn, its connection and the row.
+#[tokio::test]
+async fn a_dropped_transaction_leaves_nothing_behind() {
+    let cluster = alone().await;
+    let store = store_of(&cluster, 2).await;
+    let row = &new_shard(&store).await;
+    let owner = forebay_temporal::ShardOwner { shard_id: row.shard_id, range_id: 1 };
+    let write = |text: &'static str| {
+        store.fenced(owner, "write", move |tx| async move {
+            shard::update(&tx, &ShardRow { info: blob(text), ..row.clone() }, 1).await
+        })
+    };
+    for polls in 1..25 {
+        let mut waiting = Box::pin(write("waits"));
+        {
+            let mut dropped = Box::pin(write("dropped"));
+            for _ in 0..polls {
+                if is_ready(&mut dropped).await {
+                    break;
+                }
+                assert!(!is_ready(&mut waiting).await, "not before its turn");
+                tokio::time::sleep(std::time::Duration::from_micros(300)).await;
+            }
+        }
+        waiting.await.unwrap();
+        assert_eq!(selected(&store, row.shard_id).await.info, blob("waits"), "after {polls} polls");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::journal::{Entry, ShardState};
 
@@ -39,12 +40,32 @@ impl History {
     fn count(&self, of: fn(&Outcome) -> bool) -> usize {
         self.operations.iter().filter(|(_, _, outcome)| of(outcome)).count()
     }
+}
 
-    /// A run in which nothing happened proves nothing.
-    pub(crate) fn assert_worth_judging(&self, cut: u64) {
-        assert!(self.count(|outcome| matches!(outcome, Outcome::Committed(_))) > 50, "{self}");
-        assert!(self.count(|outcome| *outcome == Outcome::Refused) > 0, "{self}");
-        assert!(self.takeovers.len() > 8 && cut > 0, "{self}, {cut} cut");
+/// What has happened so far. A run in which nothing happened proves nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    committed: AtomicU64,
+    refused: AtomicU64,
+    takeovers: AtomicU64,
+}
+
+impl Progress {
+    pub(crate) fn operation(&self, outcome: Outcome) {
+        match outcome {
+            Outcome::Committed(_) => self.committed.fetch_add(1, Ordering::Relaxed),
+            Outcome::Refused => self.refused.fetch_add(1, Ordering::Relaxed),
+            Outcome::Unknown => 0,
+        };
+    }
+
+    pub(crate) fn takeover(&self) {
+        self.takeovers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_worth_judging(&self, cut: u64) -> bool {
+        let reached = |counter: &AtomicU64, least| counter.load(Ordering::Relaxed) >= least;
+        reached(&self.committed, 50) && reached(&self.refused, 1) && reached(&self.takeovers, 16) && cut > 0
     }
 }
 

@@ -9,7 +9,7 @@ use forebay_temporal::shard::{self, ShardRow};
 use forebay_temporal::{Error, Persistence, ShardOwner};
 
 use super::SHARDS;
-use super::history::{History, Outcome, Takeover};
+use super::history::{History, Outcome, Progress, Takeover};
 use super::journal::{self, Change, Entry, RUNS};
 use crate::cluster::blob;
 
@@ -19,11 +19,12 @@ pub(crate) struct Owner {
     owned: Mutex<BTreeMap<i32, i64>>,
     /// Tasks it has added, by shard, for others to remove.
     tasks: Mutex<Vec<(i32, i64)>>,
+    progress: Arc<Progress>,
 }
 
 impl Owner {
-    pub(crate) fn new(store: Persistence) -> Self {
-        Self { store, owned: Mutex::default(), tasks: Mutex::default() }
+    pub(crate) fn new(store: Persistence, progress: Arc<Progress>) -> Self {
+        Self { store, owned: Mutex::default(), tasks: Mutex::default(), progress }
     }
 
     /// One caller of this owner.
@@ -36,6 +37,7 @@ impl Owner {
                 Some(range_id) => {
                     let entry = self.entry(shard_id, range_id, &mut rng);
                     let outcome = self.apply(shard_id, &entry).await;
+                    self.progress.operation(outcome);
                     history.operations.push((shard_id, entry, outcome));
                 }
                 // Not too often: an owner should get something done.
@@ -118,6 +120,7 @@ impl Owner {
         // From here on, whoever had it before must not add anything.
         let journal_length = journal::length(store, shard_id).await.ok()?;
         self.owned.lock().unwrap().insert(shard_id, mine.range_id);
+        self.progress.takeover();
         Some(Takeover { shard_id, range_id: mine.range_id, journal_length })
     }
 }
