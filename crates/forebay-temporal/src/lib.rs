@@ -30,6 +30,11 @@
 //! # }
 //! ```
 //!
+//! # Round trips
+//!
+//! Statements are prepared once for each connection. Operations of one transaction that do not depend on each other can be joined, with
+//! `futures::try_join!` or the like: their statements then leave together, in any order, and cost one round trip.
+//!
 //! # What it guarantees
 //!
 //! - **Whole transactions are run again on a conflict**, by the retry policy of the pool, and counted as `dsql_tx_*` by operation. A

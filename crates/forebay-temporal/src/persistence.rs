@@ -78,7 +78,8 @@ impl Persistence {
 
     /// Runs `body` in a transaction that commits only if `owner` owns its shard. Such transactions of one shard take turns.
     ///
-    /// It locks the row of the shard first, as [`shard::fence`] says.
+    /// It locks the row of the shard first, as [`shard::fence`] says. It waits for its turn before it takes a connection, and keeps it
+    /// during pauses between attempts. So `body` must not wait for another fenced transaction of the same shard: that would never begin.
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] if the shard has another owner; otherwise as [`run`](Self::run).
@@ -105,8 +106,9 @@ impl Persistence {
 
     /// Changes the owner of a shard, or what the owner keeps in its row: updates the row if its range id is `expected_range_id`.
     ///
-    /// It is one statement and thus the shortest transaction there is. A transaction of the old owner that commits meanwhile defeats it,
-    /// but such a moment is short, and the retry policy has several attempts.
+    /// It is one statement and thus the shortest transaction there is. Only a transaction of the old owner that commits in the same
+    /// moment defeats it. So even against an owner that writes all the time, a few of the attempts that the retry policy allows are
+    /// enough; if they are not, [`Error::Conflict`] says so, and another call goes on.
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] if the row has another range id; [`Error::CommitUnknown`] if the connection was lost: read the row.

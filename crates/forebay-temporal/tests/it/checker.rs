@@ -1,4 +1,4 @@
-//! Owners compete for shards while conflicts are injected and sockets are cut. Afterwards a judge looks at what they were told and at
+//! Owners compete for shards while conflicts are injected, sockets are cut and the schema changes. Afterwards a judge looks at what they were told and at
 //! what the database holds.
 //!
 //! By default this takes a few seconds. `FOREBAY_CHECKER_SECONDS=120` makes it as long as one likes; `FOREBAY_CHECKER_SEED` varies it.
@@ -15,7 +15,7 @@ use dsql_local::Rules;
 use forebay::Seed;
 use forebay_temporal::shard::{self, ShardRow};
 
-use crate::cluster::{blob, own, store_of};
+use crate::cluster::{blob, change_the_schema, own, store_of};
 use history::{History, Progress, judge};
 use owner::Owner;
 
@@ -24,12 +24,13 @@ const SHARDS: i32 = 8;
 /// Concurrent callers of each owner.
 const CALLERS: u64 = 2;
 
-const FAULTS: [&str; 5] = [
+const FAULTS: [&str; 6] = [
     "conflict:p=0.03",
     "drop:at=before-commit,p=0.004",
     "drop:at=after-commit,p=0.004",
     "unavailable:at=commit,p=0.004",
     "stale-schema:p=0.002",
+    "stale-schema:after=ddl",
 ];
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -50,6 +51,8 @@ async fn concurrent_owners_leave_what_a_sequential_replay_would() {
     for fault in FAULTS {
         cluster.inject(fault.parse().unwrap());
     }
+    let neighbour = Arc::clone(&cluster);
+    std::thread::spawn(move || change_the_schema(&neighbour));
     let (stop, progress) = (Arc::new(AtomicBool::new(false)), Arc::new(Progress::default()));
     let mut callers = Vec::new();
     for number in 0..OWNERS {

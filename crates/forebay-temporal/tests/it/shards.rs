@@ -1,9 +1,12 @@
 //! Shards: every operation, the fence, and what goes wrong without it.
 
+use forebay_temporal::execution::{self, RunKey};
+use forebay_temporal::history_task::{self, ShardQueue, TaskRow, TransferTasks};
 use forebay_temporal::shard::{self, ShardRow};
 use forebay_temporal::{Condition, Error, Persistence, ShardOwner};
 
 use crate::cluster::{alone, blob, new_shard_id, store, store_of};
+use crate::executions::{execution as execution_row, insert as insert_execution, new_run};
 
 pub(crate) async fn new_shard(store: &Persistence) -> ShardRow {
     let row = ShardRow { shard_id: new_shard_id(), range_id: 1, info: blob("new") };
@@ -162,6 +165,19 @@ async fn fenced_transactions_of_a_shard_take_turns() {
     assert_eq!(cluster.counters().conflicts, before.conflicts, "nobody defeats another");
 }
 
+/// A mutation of a workflow, as short as a real one can be: its row is locked and updated, and a task is added.
+async fn mutate(store: &Persistence, owner: ShardOwner, run: &RunKey) -> Result<(), Error> {
+    let queue = &ShardQueue { shard_id: owner.shard_id };
+    let mutation = store.fenced(owner, "mutate", |tx| async move {
+        let version = execution::write_lock(&tx, run).await?.db_record_version;
+        let row = execution_row(run, version + 1);
+        let task = [TaskRow { key: version, task: blob("task") }];
+        execution::update(&tx, &row, version).await?;
+        history_task::insert::<TransferTasks>(&tx, queue, &task).await
+    });
+    mutation.await
+}
+
 /// The old owner writes as fast as it can. The new one needs a few attempts at most, each a single statement.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_of_owner_commits_within_ten_attempts_under_full_load() {
@@ -169,26 +185,23 @@ async fn a_change_of_owner_commits_within_ten_attempts_under_full_load() {
     let old = store_of(&cluster, 4).await;
     // Ten attempts, and no more.
     let policy = crate::cluster::eager().retries(9);
-    let ids = old.ids().clone();
-    let new = Persistence::new(crate::cluster::pool(&cluster, 2, policy).await, ids);
+    let new = Persistence::new(crate::cluster::pool(&cluster, 2, policy).await, old.ids().clone());
     for _ in 0..5 {
         let row = new_shard(&old).await;
+        let run = RunKey { shard_id: row.shard_id, ..new_run() };
+        insert_execution(&old, &execution_row(&run, 1)).await;
         let writers: Vec<_> = (0..4)
             .map(|_| {
-                let (old, row) = (old.clone(), row.clone());
+                let (old, owner, run) = (old.clone(), owner(&row), run.clone());
                 tokio::spawn(async move {
                     let mut written = 0;
                     loop {
-                        let row = &row;
-                        let write =
-                            old.fenced(owner(row), "write", async |tx| shard::update(&tx, row, 1).await);
-                        match write.await {
+                        match mutate(&old, owner, &run).await {
                             Ok(()) => written += 1,
                             Err(error) => {
-                                assert!(matches!(
-                                    failed(&error),
-                                    Condition::ShardOwner { found: Some(2), .. }
-                                ));
+                                let deposed =
+                                    matches!(failed(&error), Condition::ShardOwner { found: Some(2), .. });
+                                assert!(deposed, "{error}");
                                 return written;
                             }
                         }

@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 
 use forebay_dsql::RetryPolicy;
+use forebay_temporal::current_execution::WorkflowKey;
 use forebay_temporal::execution_map::{
     self, ActivityInfos, ChasmNode, ChasmNodes, ChildExecutionInfos, RequestCancelInfos, SignalInfos,
     SignalsRequested, TimerInfos,
 };
-use forebay_temporal::{Persistence, buffered_event, current_execution, execution, workflow};
+use forebay_temporal::{Persistence, ShardOwner, buffered_event, current_execution, execution, workflow};
+use futures_util::future;
 
 use crate::cluster::{blob, new_uuid, pool_at, quiet, store, store_of};
 use crate::executions::{current, execution, new_run, new_workflow};
 use crate::round_trips::RoundTrips;
+use crate::shards::new_shard;
 
 /// A run with an entry in every map.
 async fn new_full_run(store: &Persistence) -> execution::RunKey {
@@ -88,6 +91,39 @@ async fn a_workflow_is_loaded_in_two_round_trips_at_most() {
     for expected in [4, 3] {
         store.run("lock", |tx| async move { execution::write_lock(&tx, run).await }).await.unwrap();
         assert_eq!(proxy.take(), expected);
+    }
+}
+
+/// Operations that are joined leave together.
+#[tokio::test]
+async fn a_workflow_is_written_in_four_round_trips() {
+    let cluster = quiet().await;
+    let direct = store_of(&cluster, 1).await;
+    let proxy = RoundTrips::to(cluster.address()).await;
+    let pool = pool_at(&cluster, proxy.port, 1, RetryPolicy::default()).await;
+    let store = Persistence::new(pool, direct.ids().clone());
+    let shard = new_shard(&direct).await;
+    let owner = ShardOwner { shard_id: shard.shard_id, range_id: shard.range_id };
+    for expected in [6, 4, 4] {
+        let workflow = &WorkflowKey { shard_id: shard.shard_id, ..new_workflow() };
+        let run = &workflow.run(new_uuid());
+        let (row, current) = (&execution(run, 1), &current(workflow.clone(), run.run_id));
+        let (entries, events) = (&BTreeMap::from([(1, blob("one"))]), &[blob("first")]);
+        proxy.take();
+        let create = store.fenced(owner, "create", |tx| async move {
+            let insert = execution::insert(&tx, row);
+            let insert = future::try_join(insert, current_execution::insert(&tx, current));
+            let parts = execution_map::replace::<ActivityInfos>(&tx, run, entries);
+            let parts = future::try_join(parts, execution_map::replace::<SignalInfos>(&tx, run, entries));
+            let parts = future::try_join(parts, buffered_event::insert(&tx, run, events));
+            future::try_join(insert, parts).await.map(drop)
+        });
+        create.await.unwrap();
+        // BEGIN, the fence, all the rest, COMMIT; before that, each of the two in between is prepared.
+        assert_eq!(proxy.take(), expected);
+        let loaded = workflow::load(&direct, run).await.unwrap();
+        assert_eq!((loaded.execution, loaded.current.as_ref()), (row.clone(), Some(current)));
+        assert_eq!((&loaded.activity_infos, &loaded.signal_infos), (entries, entries));
     }
 }
 
