@@ -6,7 +6,9 @@ use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::time::Duration;
 
-use forebay_dsql::{Dsql, Error, ErrorKind, PooledConnection, Postgres, PostgresConnection, Session, Sessions};
+use forebay_dsql::{
+    Dsql, Error, ErrorKind, PooledConnection, Postgres, PostgresConnection, Session, Sessions,
+};
 
 /// A connection of a [`ConnectionSource`]. It goes back when this is dropped. One that is not
 /// [`Clean`](forebay_dsql::ConnectionState::Clean) by then must not be used again before it is.
@@ -21,6 +23,7 @@ pub trait ConnectionSource: Send + Sync + 'static {
     fn acquire(&self) -> Pin<Box<dyn Future<Output = Result<SourceConnection, Error>> + Send + '_>>;
 }
 
+#[expect(clippy::large_enum_variant, reason = "there is one for each process")]
 pub(crate) enum Source {
     Pool(Dsql),
     Other(Box<dyn ConnectionSource>),

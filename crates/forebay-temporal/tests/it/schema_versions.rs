@@ -80,7 +80,8 @@ async fn the_migration_keeps_version_and_log() {
     assert!(updates.iter().all(|update| update.manifest_md5.len() == 64));
 
     // Again: there is nothing to do.
-    let migrator = Migrator::new(store.pool().unwrap().clone(), schema::migrations()).hook(schema::hook("temporal"));
+    let migrator =
+        Migrator::new(store.pool().unwrap().clone(), schema::migrations()).hook(schema::hook("temporal"));
     assert_eq!(migrator.setup().await.unwrap().applied, Vec::<String>::new());
     assert_eq!(log().await.unwrap(), updates);
     let tables = tables(&store).await;
