@@ -22,7 +22,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use dsql_local::EngineKind;
 use forebay::{Config, Lifetime};
 use forebay_schema::Migrator;
@@ -33,7 +33,7 @@ use tokio::runtime::Runtime;
 use crate::cluster::Cluster;
 use crate::race::{Figures, Lane, race};
 use crate::report::{Report, Table};
-use crate::section::{progress, runtime};
+use crate::section::{Selection, progress, runtime};
 use contestants::{Contestant, Supply};
 use latencies::millis;
 use matching_host::QUEUES;
@@ -60,9 +60,17 @@ pub(crate) struct Load {
     /// Workflows at once. Each contestant has as many connections.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=512))]
     workers: u16,
-    /// Measure less, for a first look.
-    #[arg(long)]
-    quick: bool,
+    #[command(flatten)]
+    selection: Selection<Section>,
+}
+
+/// One question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Section {
+    /// Workflows as fast as possible.
+    Capacity,
+    /// A load that fixed connections bear, while every connection is replaced.
+    Sustained,
 }
 
 fn positive(text: &str) -> Result<f64, String> {
@@ -111,32 +119,31 @@ impl Effort {
 }
 
 pub(crate) fn run(load: &Load) -> anyhow::Result<Report> {
-    let effort = if load.quick { Effort::QUICK } else { Effort::FULL };
-    let (mut report, runtime) = (Report::new("temporal"), runtime()?);
+    let effort = if load.selection.quick { Effort::QUICK } else { Effort::FULL };
     let arena = Arena {
         cluster: Cluster::start(EngineKind::Postgres)?,
         metrics: PrometheusBuilder::new().install_recorder().context("installing the recorder of metrics")?,
         turns: AtomicU64::new(0),
     };
     progress("the set-up of the schema");
-    runtime.block_on(set_up(&arena.cluster, load.shards))?;
-    capacity(&runtime, &arena, load, effort, &mut report)?;
-    sustained(&runtime, &arena, load, effort, &mut report)?;
+    runtime()?.block_on(set_up(&arena.cluster, load.shards))?;
+    let mut report = load.selection.run("temporal", |section, runtime, report| match section {
+        Section::Capacity => capacity(runtime, &arena, load, effort, report),
+        Section::Sustained => sustained(runtime, &arena, load, effort, report),
+    })?;
     report.note(format!(
-        "{} shards, {} workers that run one workflow at a time each, and as many connections; {QUEUES} task queues with one writer \
-         each. Fenced transactions of one shard take turns within the process. A workflow has 6 fenced transactions (start, \
-         workflow task, activity, signal, timer, completion), a load of the whole workflow, 2 tasks through a task queue, reads and \
-         deletes of its timer; after every 8 workflows a shard deletes its transfer tasks and writes its row",
+        "{} shards, {} workers that run one workflow at a time each, and as many connections; {QUEUES} task \
+         queues with one writer each. Fenced transactions of one shard take turns within the process. A \
+         workflow has 6 fenced transactions (start, workflow task, activity, signal, timer, completion), a load \
+         of the whole workflow, 2 tasks through a task queue, reads and deletes of its timer; after every 8 \
+         workflows a shard deletes its transfer tasks and writes its row",
         load.shards, load.workers
     ));
     report.note(
-        "all contestants use the same stores, the same retries (the default policy) and connections of the same driver on one \
-         dsql-local with engine postgres, in a separate process on the same cores. deadpool opens within an acquire, and checks age \
-         and state before it lends",
+        "all contestants use the same stores, the same retries (the default policy) and connections of the same \
+         driver on one dsql-local with engine postgres, in a separate process on the same cores. deadpool opens \
+         within an acquire, and checks age and state before it lends",
     );
-    if cfg!(debug_assertions) {
-        report.note("THIS IS A DEBUG BUILD: its numbers mean nothing, use --release");
-    }
     Ok(report)
 }
 
@@ -285,7 +292,7 @@ fn report_sustained(
         let sum = |value: fn(&Turn) -> u64| of(rounds, contestant).map(value).sum::<u64>();
         let name = contestant.name();
         let goal = format!("the same, {name}: failed checkouts, and workflows that failed");
-        report.at_most(goal, sum(|turn| turn.failed_checkouts + turn.failed), 0.0, "");
+        report.at_most(goal, sum(|turn| turn.failed_checkouts + turn.failed), 0.0, "failures");
         let natural = sum(|turn| turn.conflicts.saturating_sub(turn.injected_conflicts));
         let share = natural as f64 * 100.0 / sum(|turn| turn.commits) as f64;
         report.at_most(
