@@ -3,11 +3,15 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::report::Report;
+#[cfg(feature = "flight")]
 use crate::section::Selection;
+#[cfg(feature = "flight")]
 use crate::{flight, flight_cancel};
 
 #[cfg(feature = "all")]
 mod others;
+#[cfg(feature = "temporal")]
+mod stores;
 
 /// Measures forebay and its peers, side by side in one run.
 #[derive(Parser)]
@@ -20,6 +24,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Pools for Flight SQL, beside a pool over ADBC and a bare client, against a local server.
+    #[cfg(feature = "flight")]
     Flight {
         #[command(flatten)]
         selection: Selection<flight::Section>,
@@ -27,6 +32,7 @@ enum Command {
         output: Output,
     },
     /// Flight SQL statements whose callers give up, and large results.
+    #[cfg(feature = "flight")]
     FlightCancel {
         #[command(flatten)]
         selection: Selection<flight_cancel::Section>,
@@ -34,17 +40,22 @@ enum Command {
         output: Output,
     },
     /// A Flight SQL client whose memory is measured. `flight-cancel` starts it.
+    #[cfg(feature = "flight")]
     #[command(hide = true)]
     FlightRead {
         #[command(flatten)]
         reading: flight_cancel::Reading,
     },
     /// The Flight SQL server that is measured. `flight` and `flight-cancel` start it.
+    #[cfg(feature = "flight")]
     #[command(hide = true)]
     FlightLocalServe {
         #[command(flatten)]
         settings: flight::Settings,
     },
+    #[cfg(feature = "temporal")]
+    #[command(flatten)]
+    Stores(stores::Command),
     #[cfg(feature = "all")]
     #[command(flatten)]
     Others(others::Command),
@@ -70,10 +81,16 @@ impl Output {
 /// If a section cannot be measured.
 pub fn run() -> anyhow::Result<()> {
     match Cli::parse().command {
+        #[cfg(feature = "flight")]
         Command::Flight { selection, output } => output.print(flight::run(&selection)?),
+        #[cfg(feature = "flight")]
         Command::FlightCancel { selection, output } => output.print(flight_cancel::run(&selection)?),
+        #[cfg(feature = "flight")]
         Command::FlightRead { reading } => flight_cancel::read(&reading)?,
+        #[cfg(feature = "flight")]
         Command::FlightLocalServe { settings } => flight::serve(&settings)?,
+        #[cfg(feature = "temporal")]
+        Command::Stores(command) => command.run()?,
         #[cfg(feature = "all")]
         Command::Others(command) => command.run()?,
     }

@@ -3,7 +3,6 @@
 
 mod borrow;
 mod callers;
-mod cluster;
 mod contestants;
 mod counting;
 mod cut;
@@ -19,9 +18,9 @@ use clap::ValueEnum;
 use dsql_local::EngineKind;
 use tokio::runtime::Runtime;
 
+use crate::cluster::Cluster;
 use crate::report::Report;
 use crate::section::Selection;
-use cluster::Cluster;
 pub(crate) use status_page::watch as watch_status_page;
 
 /// How much is measured.

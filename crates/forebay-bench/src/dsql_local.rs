@@ -5,7 +5,6 @@
 mod client;
 mod comparison;
 mod postgres;
-mod server;
 
 use std::fs;
 use std::path::Path;
@@ -15,14 +14,13 @@ use anyhow::{Context, ensure};
 use dsql_local::EngineKind;
 use tokio::task::JoinSet;
 
+use crate::cluster::{Server, Variables};
 use crate::race::{Figures, Lane, race};
 use crate::report::{Report, Table};
 use crate::section::{progress, runtime};
 pub(crate) use client::tls_config;
 use client::{Client, Connection};
 use postgres::Postgres;
-use server::Variables;
-pub(crate) use server::{KEY, SECRET, Server, serve, unlimited};
 
 /// How many connections are held idle.
 const IDLE: usize = 10_000;

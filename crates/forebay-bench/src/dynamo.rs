@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::dsql_local::{KEY, SECRET};
+use crate::cluster::{KEY, SECRET};
 
 /// The server and the runtime of its clients. Dropping it stops the server.
 pub(crate) struct DynamoDb {

@@ -3,7 +3,8 @@
 //! Each subcommand of the program measures one part of the project and returns a `Report`. The code is a
 //! library, so that `forebay-bench-allocations`, which counts allocations, shares it.
 //!
-//! Without the feature `all`, which is on by default, only `flight` and `flight-cancel` are built.
+//! The feature `all`, which is on by default, builds all of them. `flight` builds `flight` and `flight-cancel`, `temporal` builds
+//! `temporal`: each in a fraction of the time.
 #![cfg_attr(
     not(feature = "all"),
     allow(dead_code, reason = "some of what the benchmarks share is for the others")
@@ -15,6 +16,8 @@ mod allocations;
 mod checkout;
 mod cli;
 mod clock;
+#[cfg(feature = "temporal")]
+mod cluster;
 #[cfg(feature = "all")]
 mod coordination;
 #[cfg(feature = "all")]
@@ -25,7 +28,9 @@ mod dsql_local;
 mod dynamo;
 #[cfg(feature = "all")]
 mod fleet_processes;
+#[cfg(feature = "flight")]
 mod flight;
+#[cfg(feature = "flight")]
 mod flight_cancel;
 #[cfg(feature = "all")]
 mod history;
@@ -40,6 +45,8 @@ mod report;
 mod section;
 #[cfg(feature = "all")]
 mod sim;
+#[cfg(feature = "temporal")]
+mod temporal;
 #[cfg(feature = "all")]
 mod twin_tables;
 

@@ -4,13 +4,13 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use forebay_dsql::{Conflict, ErrorKind, Ids, PooledConnection, Postgres, Transaction};
+use forebay_dsql::{Conflict, ErrorKind, Ids, Transaction};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
 use crate::error::{Condition, Error, Result};
+use crate::source::Lent;
 
-pub(crate) type Lent = PooledConnection<'static, Postgres>;
 /// A value for a statement.
 pub(crate) type Value<'a> = &'a (dyn ToSql + Sync);
 

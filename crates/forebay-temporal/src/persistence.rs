@@ -5,12 +5,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_dsql::{Conflict, Dsql, ErrorKind, Ids, RetryPolicy, Stage, Transactions};
+use forebay_dsql::{Conflict, Dsql, ErrorKind, Ids, RetryPolicy, Sessions as _, Stage, Transactions};
 
-use crate::connection::{Connection, Lent, Tx};
+use crate::connection::{Connection, Tx};
 use crate::error::{Error, Result};
 use crate::shard::{self, ShardOwner};
 use crate::shard_turns::ShardTurns;
+use crate::source::{ConnectionSource, Lent, Source};
 
 /// A handle to the persistence of a Temporal cluster. A clone is another handle to the same.
 ///
@@ -23,7 +24,8 @@ use crate::shard_turns::ShardTurns;
 pub struct Persistence(Arc<Shared>);
 
 struct Shared {
-    pool: Dsql,
+    source: Source,
+    transactions: Transactions,
     ids: Ids,
     turns: ShardTurns,
     /// Runs changes of owner, before and after they are announced.
@@ -35,14 +37,28 @@ impl Persistence {
     /// [`Member::ids`](forebay_dsql::Member::ids).
     #[must_use]
     pub fn new(pool: Dsql, ids: Ids) -> Self {
-        let owner_changes = owner_change_policies().map(|policy| pool.transactions().with_policy(policy));
-        Self(Arc::new(Shared { pool, ids, turns: ShardTurns::default(), owner_changes }))
+        let transactions = pool.transactions().clone();
+        Self::from(Source::Pool(pool), transactions, ids)
     }
 
-    /// Its connections.
+    /// Over connections of another pool, or of none. `transactions` have the retry policy and the labels of the metrics.
     #[must_use]
-    pub fn pool(&self) -> &Dsql {
-        &self.0.pool
+    pub fn over(source: impl ConnectionSource, transactions: Transactions, ids: Ids) -> Self {
+        Self::from(Source::Other(Box::new(source)), transactions, ids)
+    }
+
+    fn from(source: Source, transactions: Transactions, ids: Ids) -> Self {
+        let owner_changes = owner_change_policies().map(|policy| transactions.with_policy(policy));
+        Self(Arc::new(Shared { source, transactions, ids, turns: ShardTurns::default(), owner_changes }))
+    }
+
+    /// The pool of its connections. None if they come from [elsewhere](Self::over).
+    #[must_use]
+    pub fn pool(&self) -> Option<&Dsql> {
+        match &self.0.source {
+            Source::Pool(pool) => Some(pool),
+            Source::Other(_) => None,
+        }
     }
 
     /// The ids of this process.
@@ -63,8 +79,8 @@ impl Persistence {
     where
         F: Future<Output = Result<T>>,
     {
-        let Shared { pool, ids, .. } = &*self.0;
-        pool.run(operation, |transaction| body(Tx::new(transaction, ids.clone()))).await
+        let Shared { source, transactions, ids, .. } = &*self.0;
+        transactions.run(source, operation, |transaction| body(Tx::new(transaction, ids.clone()))).await
     }
 
     /// Runs `body` in a transaction that commits only if `owner` owns its shard. Such transactions of one shard take turns.
@@ -142,7 +158,7 @@ impl Persistence {
     where
         F: Future<Output = Result<T>>,
     {
-        self.alone(self.0.pool.transactions(), operation, body, |_, error| error).await
+        self.alone(&self.0.transactions, operation, body, |_, error| error).await
     }
 
     /// Runs `body`, which is one statement that writes, without BEGIN and COMMIT around it. It saves two round trips. If `body` writes
@@ -157,7 +173,7 @@ impl Persistence {
     where
         F: Future<Output = Result<T>>,
     {
-        self.alone(self.0.pool.transactions(), operation, body, judge_write).await
+        self.alone(&self.0.transactions, operation, body, judge_write).await
     }
 
     async fn alone<T, F>(
@@ -170,14 +186,14 @@ impl Persistence {
     where
         F: Future<Output = Result<T>>,
     {
-        let Shared { pool, ids, .. } = &*self.0;
+        let Shared { source, ids, .. } = &*self.0;
         let mut operation = transactions.operation(operation);
         let mut held: Option<Arc<Lent>> = None;
         loop {
             // The same connection again: after a change of the schema, every other one would fail once, too.
             let lent = match held.take() {
                 Some(lent) => Ok(lent),
-                None => pool.acquire().await.map(|lent| Arc::new(lent.into_owned())),
+                None => source.session().await.map(Arc::new),
             };
             let error = match lent {
                 Ok(lent) => match body(Connection::alone(Arc::clone(&lent), ids.clone())).await {
@@ -193,7 +209,7 @@ impl Persistence {
                         error
                     }
                 },
-                Err(error) => forebay_dsql::Error::from(error).into(),
+                Err(error) => error.into(),
             };
             operation.retry(Stage::Statement, error).await?;
         }
@@ -231,6 +247,6 @@ fn giving_way(shard_id: i32) -> Error {
 
 impl fmt::Debug for Persistence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Persistence").field(&self.0.pool).finish()
+        f.debug_tuple("Persistence").field(&self.0.source).finish()
     }
 }

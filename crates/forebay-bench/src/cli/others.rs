@@ -2,35 +2,16 @@
 
 use std::net::SocketAddr;
 
-use ::dsql_local::EngineKind;
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 
 use super::Output;
+use super::stores::Engine;
 use crate::checkout::{self, contended};
 use crate::fleet_processes::{self, Plan};
 use crate::history::{self, Policy};
 use crate::report::Report;
 use crate::section::Selection;
 use crate::{coordination, dsql, dsql_local, instructions, sim, twin_tables};
-
-/// An engine of the local Aurora DSQL.
-#[derive(Clone, Copy, Default, ValueEnum)]
-pub(super) enum Engine {
-    /// SQLite, inside the server's process.
-    #[default]
-    Builtin,
-    /// A private PostgreSQL.
-    Postgres,
-}
-
-impl From<Engine> for EngineKind {
-    fn from(engine: Engine) -> Self {
-        match engine {
-            Engine::Builtin => Self::Builtin,
-            Engine::Postgres => Self::Postgres,
-        }
-    }
-}
 
 #[derive(Subcommand)]
 pub(super) enum Command {
@@ -111,13 +92,6 @@ pub(super) enum Command {
     /// One of the processes of `fleet-processes`.
     #[command(hide = true)]
     FleetWorker,
-    /// The local Aurora DSQL that is measured. `dsql` and `dsql-local` start it.
-    #[command(hide = true)]
-    DsqlLocalServe {
-        /// The engine.
-        #[arg(long, value_enum, default_value_t)]
-        engine: Engine,
-    },
     /// Check out and return, for a profiler.
     #[command(hide = true)]
     Spin {
@@ -158,7 +132,6 @@ impl Command {
                 output.print(report);
             }
             Self::FleetWorker => fleet_processes::work()?,
-            Self::DsqlLocalServe { engine } => dsql_local::serve(engine.into())?,
             Self::Spin { turns, crowd: None } => instructions::spin(turns)?,
             Self::Spin { turns, crowd: Some(connections) } => contended::spin(connections, turns)?,
         }

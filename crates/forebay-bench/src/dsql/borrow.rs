@@ -15,9 +15,9 @@ use tokio_postgres::Client;
 
 use super::Effort;
 use super::callers::CALLERS;
-use super::cluster::Cluster;
 use super::contestants::{Dial, Pool, aws_connector, deadpool, options, select_one};
 use crate::clock;
+use crate::cluster::Cluster;
 use crate::process::processor_time;
 use crate::race::{Figures, Lane, race};
 use crate::report::{Report, Table};

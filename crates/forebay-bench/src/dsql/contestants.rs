@@ -21,8 +21,8 @@ use tokio::task::JoinHandle;
 use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::cluster::Cluster;
-use crate::dsql_local::{KEY, SECRET, tls_config};
+use crate::cluster::{Cluster, KEY, SECRET};
+use crate::dsql_local::tls_config;
 
 /// How long a caller waits for a connection, of any contestant.
 pub(super) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -9,8 +9,8 @@ use forebay_dsql::{Dsql, Error, ErrorKind, RetryPolicy};
 use tokio::runtime::Handle;
 
 use super::Effort;
-use super::cluster::Cluster;
 use super::contestants::{Dial, options};
+use crate::cluster::Cluster;
 use crate::report::Report;
 use crate::section::progress;
 

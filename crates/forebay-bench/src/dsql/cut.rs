@@ -9,9 +9,9 @@ use sqlx::postgres::PgPoolOptions;
 use tokio::runtime::Handle;
 
 use super::callers::{Habit, Observations, serve};
-use super::cluster::Cluster;
 use super::contestants::{Pool, RATE, SIZE, aws_connector, deadpool, full_reservoir, options};
 use crate::clock;
+use crate::cluster::Cluster;
 use crate::report::Report;
 use crate::section::progress;
 

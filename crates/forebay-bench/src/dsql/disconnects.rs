@@ -8,9 +8,9 @@ use forebay_dsql::{Driver, Dsql, DsqlPool, Error, ErrorKind, SqlxDsql};
 use tokio::runtime::Handle;
 
 use super::Effort;
-use super::cluster::Cluster;
 use super::contestants::{Dial, options_within};
 use crate::clock::{self, Stopwatch};
+use crate::cluster::Cluster;
 use crate::race::Figures;
 use crate::report::Report;
 use crate::section::progress;

@@ -7,9 +7,9 @@ use forebay_dsql::Dsql;
 use sqlx::postgres::PgPoolOptions;
 use tokio::runtime::Handle;
 
-use super::cluster::Cluster;
 use super::contestants::{Pool, RATE, SIZE, aws_connector, deadpool, full_reservoir, options};
 use crate::clock::{self, Stopwatch};
+use crate::cluster::Cluster;
 use crate::race::Figures;
 use crate::report::Report;
 use crate::section::progress;

@@ -11,9 +11,9 @@ use forebay_dsql::{Dsql, SignFuture, Signer, TokenError, TokenRequest};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use super::cluster::Cluster;
 use super::contestants::options;
 use crate::clock;
+use crate::cluster::Cluster;
 use crate::report::Report;
 use crate::section::progress;
 

@@ -9,9 +9,9 @@ use sqlx::postgres::PgPoolOptions;
 
 use super::Effort;
 use super::callers::{CALLERS, Habit, Observations, serve};
-use super::cluster::Cluster;
 use super::contestants::{Pool, RATE, SIZE, aws_connector, deadpool, full_reservoir, options};
 use crate::clock;
+use crate::cluster::Cluster;
 use crate::race::Figures;
 use crate::report::Report;
 use crate::section::progress;

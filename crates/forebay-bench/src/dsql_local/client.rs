@@ -15,9 +15,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::Server;
 use super::postgres::Postgres;
 use crate::clock::Stopwatch;
+use crate::cluster::Server;
 
 /// The start-up message.
 const STARTUP: &[u8] = b"\0\0\0\x26\0\x03\0\0user\0admin\0database\0postgres\0\0";

@@ -8,8 +8,8 @@ use dsql_local::EngineKind;
 
 use super::client::Client;
 use super::postgres::Postgres;
-use super::server::Variables;
-use super::{CLIENTS, Effort, Server, race_pgbench};
+use super::{CLIENTS, Effort, race_pgbench};
+use crate::cluster::{Server, Variables};
 use crate::race::{Lane, race};
 use crate::report::{Report, Table};
 use crate::section::progress;

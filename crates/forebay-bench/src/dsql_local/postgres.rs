@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use tempfile::TempDir;
 
-use super::server::{Variables, libpq_variables};
 use crate::clock;
+use crate::cluster::{Variables, libpq_variables};
 
 /// Debian installs the programs of each version below this directory, outside of the path.
 const VERSIONS: &str = "/usr/lib/postgresql";

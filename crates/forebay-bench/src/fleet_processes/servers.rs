@@ -5,7 +5,7 @@ use forebay_aws::dynamo::DynamoTable;
 use forebay_fleet::operator::{self, Survey};
 
 use super::{EACH, LIMIT, Plan};
-use crate::dsql_local::{KEY, SECRET, unlimited};
+use crate::cluster::{KEY, SECRET, unlimited};
 use crate::dynamo::DynamoDb;
 
 /// Leases and rates each have a table.

@@ -114,7 +114,7 @@ async fn namespaces_are_listed_in_pages_and_their_changes_are_counted() {
     assert_eq!(store.run("lock", async |tx| namespace_metadata::lock(&tx).await).await.unwrap(), 2);
     assert_eq!(counter().await, 2);
 
-    let connection = store.pool().acquire().await.unwrap();
+    let connection = store.pool().unwrap().acquire().await.unwrap();
     connection.batch_execute("DELETE FROM namespace_metadata").await.unwrap();
     let missing = store.run("lock", async |tx| namespace_metadata::lock(&tx).await).await.unwrap_err();
     assert!(missing.is_not_found(), "{missing:?}");

@@ -80,13 +80,14 @@ async fn the_migration_keeps_version_and_log() {
     assert!(updates.iter().all(|update| update.manifest_md5.len() == 64));
 
     // Again: there is nothing to do.
-    let migrator = Migrator::new(store.pool().clone(), schema::migrations()).hook(schema::hook("temporal"));
+    let migrator =
+        Migrator::new(store.pool().unwrap().clone(), schema::migrations()).hook(schema::hook("temporal"));
     assert_eq!(migrator.setup().await.unwrap().applied, Vec::<String>::new());
     assert_eq!(log().await.unwrap(), updates);
     let tables = tables(&store).await;
     assert_eq!(tables.iter().filter(|table| !table.starts_with("forebay_schema")).count(), 39);
 
-    let client = store.pool().acquire().await.unwrap();
+    let client = store.pool().unwrap().acquire().await.unwrap();
     let seed =
         client.query_one("SELECT partition_id, notification_version FROM namespace_metadata", &[]).await;
     let seed = seed.unwrap();

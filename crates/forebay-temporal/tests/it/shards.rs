@@ -239,7 +239,7 @@ async fn a_change_of_owner_commits_within_ten_attempts_under_full_load() {
         }
         assert!(written >= 20, "{written}");
     }
-    let client = new.pool().acquire().await.unwrap();
+    let client = new.pool().unwrap().acquire().await.unwrap();
     let left = client.query_one("SELECT count(*) FROM shards WHERE shard_id < 0", &[]).await.unwrap();
     assert_eq!(left.get::<_, i64>(0), 0, "announcements are withdrawn");
 }

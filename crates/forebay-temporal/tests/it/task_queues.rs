@@ -188,7 +188,7 @@ async fn paged_by(range_hash: u32, next: impl Fn(TaskQueueId) -> TaskQueueId) ->
         let row = TaskQueueRow { key: TaskQueueKey { range_hash, id }, range_id: 1, info: blob("") };
         insert::<V1>(&store, &row).await.unwrap();
     }
-    let connection = store.pool().acquire().await.unwrap();
+    let connection = store.pool().unwrap().acquire().await.unwrap();
     let (mut after, mut seen) = (TaskQueueId::from_uuid(forebay_dsql::Uuid::nil()), Vec::new());
     // A list that begins again never ends.
     while seen.len() < 100 {

@@ -128,7 +128,7 @@ async fn fifty_thousand_rows_are_deleted_within_limits_and_across_interruptions(
     let tasks: Vec<_> = (0..ROWS).map(|key| TaskRow { key, task: blob("task") }).collect();
     history_task::insert_in_batches::<TransferTasks>(&store, &queue, &tasks).await.unwrap();
     let left = async || -> i64 {
-        let client = store.pool().acquire().await.unwrap();
+        let client = store.pool().unwrap().acquire().await.unwrap();
         let count = "SELECT count(*) FROM transfer_tasks WHERE shard_id = $1";
         client.query_one(count, &[&queue.shard_id]).await.unwrap().get(0)
     };

@@ -18,7 +18,7 @@ pub(crate) const KEY: &str = "AKIDBENCH";
 pub(crate) const SECRET: &str = "nothing-to-protect";
 
 /// Environment variables of libpq.
-pub(super) type Variables = Vec<(&'static str, String)>;
+pub(crate) type Variables = Vec<(&'static str, String)>;
 
 /// The server. Dropping it stops it.
 #[derive(Debug)]
@@ -28,9 +28,9 @@ pub(crate) struct Server {
     /// Where faults and limits are set.
     pub(crate) control: SocketAddr,
     pub(crate) ca_file: PathBuf,
-    pub(super) token: String,
+    pub(crate) token: String,
     /// From its start until it listens.
-    pub(super) started_in: Duration,
+    pub(crate) started_in: Duration,
 }
 
 /// A server with our key and without limits.
@@ -81,7 +81,7 @@ impl Server {
     }
 
     /// Resident memory, in MB.
-    pub(super) fn memory(&self) -> anyhow::Result<f64> {
+    pub(crate) fn memory(&self) -> anyhow::Result<f64> {
         Ok(process::memory(&self.child.id().to_string(), "VmRSS")? / 1e6)
     }
 
@@ -91,7 +91,7 @@ impl Server {
     }
 
     /// Environment variables for psql and pgbench.
-    pub(super) fn variables(&self) -> Variables {
+    pub(crate) fn variables(&self) -> Variables {
         let mut variables = libpq_variables(self.address, &self.ca_file);
         variables.push(("PGPASSWORD", self.token.clone()));
         variables
@@ -99,7 +99,7 @@ impl Server {
 }
 
 /// Environment variables for psql and pgbench, without a password.
-pub(super) fn libpq_variables(address: SocketAddr, ca_file: &Path) -> Variables {
+pub(crate) fn libpq_variables(address: SocketAddr, ca_file: &Path) -> Variables {
     vec![
         ("PGHOST", "localhost".to_owned()),
         ("PGHOSTADDR", address.ip().to_string()),

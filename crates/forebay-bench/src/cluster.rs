@@ -1,4 +1,6 @@
-//! The server that all contestants connect to, and its control port.
+//! The local Aurora DSQL that contestants connect to, and its control port.
+
+mod server;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +14,9 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use crate::clock::{self, Stopwatch};
-use crate::dsql_local::Server;
+#[cfg(feature = "all")]
+pub(crate) use server::{KEY, SECRET, Variables, libpq_variables, unlimited};
+pub(crate) use server::{Server, serve};
 
 /// How long a token is reused. It is valid for a quarter of an hour.
 const KEPT: Duration = Duration::from_secs(300);
@@ -21,18 +25,18 @@ const SLACK: u32 = 10;
 
 /// A local Aurora DSQL in a separate process. A clone is another handle to it.
 #[derive(Clone, Debug)]
-pub(super) struct Cluster {
-    pub(super) server: Arc<Server>,
+pub(crate) struct Cluster {
+    pub(crate) server: Arc<Server>,
     kept: Arc<Mutex<Option<(Stopwatch, String)>>>,
 }
 
 impl Cluster {
-    pub(super) fn start(engine: EngineKind) -> anyhow::Result<Self> {
+    pub(crate) fn start(engine: EngineKind) -> anyhow::Result<Self> {
         Ok(Self { server: Arc::new(Server::start(engine)?), kept: Arc::default() })
     }
 
     /// Sends a request to the control port.
-    pub(super) async fn control(&self, method: &str, path: &str, body: &str) -> anyhow::Result<String> {
+    pub(crate) async fn control(&self, method: &str, path: &str, body: &str) -> anyhow::Result<String> {
         let mut socket = TcpStream::connect(self.server.control).await?;
         let length = body.len();
         let request =
@@ -46,7 +50,7 @@ impl Cluster {
     }
 
     /// Removes all faults and limits, sets sessions to an hour, and waits until no client is connected.
-    pub(super) async fn reset(&self) -> anyhow::Result<()> {
+    pub(crate) async fn reset(&self) -> anyhow::Result<()> {
         self.control("DELETE", "/faults", "").await?;
         while self.count("live").await? > 0 {
             clock::pause(Duration::from_millis(10)).await;
@@ -55,15 +59,15 @@ impl Cluster {
     }
 
     /// Limits the connects per second, without a burst.
-    pub(super) async fn limit_rate(&self, per_second: u32) -> anyhow::Result<()> {
+    pub(crate) async fn limit_rate(&self, per_second: u32) -> anyhow::Result<()> {
         self.set_limits(&format!("per_second={per_second}&burst={SLACK}")).await
     }
 
-    pub(super) async fn set_limits(&self, limits: &str) -> anyhow::Result<()> {
+    pub(crate) async fn set_limits(&self, limits: &str) -> anyhow::Result<()> {
         self.control("POST", &format!("/limits?{limits}"), "").await.map(drop)
     }
 
-    pub(super) async fn inject(&self, faults: &str) -> anyhow::Result<()> {
+    pub(crate) async fn inject(&self, faults: &str) -> anyhow::Result<()> {
         self.control("POST", "/faults", faults).await.map(drop)
     }
 
@@ -72,22 +76,22 @@ impl Cluster {
     }
 
     /// One of the server's counters.
-    pub(super) async fn count(&self, counter: &str) -> anyhow::Result<u64> {
+    pub(crate) async fn count(&self, counter: &str) -> anyhow::Result<u64> {
         self.counters().await?[counter].as_u64().with_context(|| format!("no counter {counter}"))
     }
 
     /// Connects that the server refused because they came too fast.
-    pub(super) async fn refused(&self) -> anyhow::Result<u64> {
+    pub(crate) async fn refused(&self) -> anyhow::Result<u64> {
         Ok(self.counters().await?["refused"]["53400"].as_u64().unwrap_or(0))
     }
 
     /// A token, by the server's own clock.
-    pub(super) async fn fresh_token(&self) -> anyhow::Result<String> {
+    pub(crate) async fn fresh_token(&self) -> anyhow::Result<String> {
         self.control("GET", "/token?role=admin", "").await
     }
 
     /// A token that may have been used before.
-    pub(super) async fn token(&self) -> anyhow::Result<String> {
+    pub(crate) async fn token(&self) -> anyhow::Result<String> {
         let mut kept = self.kept.lock().await;
         if let Some((signed, token)) = &*kept
             && signed.elapsed() < KEPT
