@@ -196,6 +196,7 @@ fn the_page_of_a_service_on_the_cluster() {
     assert!(seen.contains(&proposal), "{}", found.text);
     assert!(seen.contains("DSQL_DESK_TOKEN = (not shown)"), "{}", found.text);
 
+    look_until(&place, &address.to_string(), 0);
     let found = place.examine(&["--status", &format!("http://{address}")]);
     assert_eq!(found.status, 0, "{}", found.text);
     for pool in ["pool orders/default: full: 2 of 2 ready", "pool reports/default: "] {
