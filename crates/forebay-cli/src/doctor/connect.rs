@@ -137,11 +137,11 @@ impl Refusal {
         }
         finding = finding.detail(format!("kind of error: {}", self.kind));
         if fault == fault::ACCESS_DENIED {
-            let action = match Action::of(options.user()) {
-                Action::DbConnect => "dsql:DbConnect",
-                Action::DbConnectAdmin => "dsql:DbConnectAdmin",
+            let needs = match Action::of(options.user()) {
+                Action::DbConnect => "dsql:DbConnect and an AWS IAM GRANT",
+                Action::DbConnectAdmin => "dsql:DbConnectAdmin, and no AWS IAM GRANT",
             };
-            finding = finding.detail(format!("role {} needs {action}", options.user()));
+            finding = finding.detail(format!("role {} needs {needs}", options.user()));
         }
         finding.details(self.hint.iter().map(|hint| format!("hint: {hint}")))
     }

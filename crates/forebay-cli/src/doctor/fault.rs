@@ -105,8 +105,8 @@ faults! {
         "the token could not be signed"
         "check the credentials";
     ACCESS_DENIED "access-denied" Connect
-        "the credentials lack the permission to connect, or the role is not mapped to them, or the region is wrong"
-        "allow dsql:DbConnect (for admin dsql:DbConnectAdmin) on the cluster; for a role, `AWS IAM GRANT role TO 'arn'`; check REGION";
+        "the credentials lack the permission to connect, or the region is wrong, or a role other than admin is not mapped to them"
+        "for admin, allow dsql:DbConnectAdmin on the cluster; for another role, dsql:DbConnect and `AWS IAM GRANT role TO 'arn'`; check REGION";
     UNKNOWN_ROLE "unknown-role" Connect
         "the cluster has no such database role"
         "correct CLUSTER_USER or PGUSER, or create it: `CREATE ROLE name WITH LOGIN`, then `AWS IAM GRANT`";
@@ -159,8 +159,8 @@ faults! {
         "more requests than its capacity"
         "switch the table to on-demand";
     UNREACHABLE_TABLE "unreachable-table" Tables
-        "no network path to DynamoDB: no NAT, no VPC endpoint, or a wrong address"
-        "check the VPC endpoint for DynamoDB, routes, and AWS_ENDPOINT_URL_DYNAMODB";
+        "the address is wrong, or there is no network path to it: no NAT, no VPC endpoint"
+        "check AWS_ENDPOINT_URL_DYNAMODB if it is set, then the VPC endpoint for DynamoDB, routes and NAT";
     SLOW_TABLE "slow-table" Tables
         "the table is in another region, or the network is slow"
         "use a table in the region of the services";
@@ -203,6 +203,9 @@ faults! {
     FAILING_POOL "failing-pool" Service
         "the sentence says what the pool lacks"
         "fix what the sentence names; the other checks help if the doctor runs where the service does";
+    CUT_OFF_POOL "cut-off-pool" Service
+        "the service gets no answer from the shared table, and follows DSQL_DISTRIBUTED_AWAY_POLICY"
+        "run check tables where the service runs, and fix what it names; do not restart the service before";
     BUSY_POOL "unready-pool" Service
         "the pool is not full at the moment"
         "look again in a minute; if it stays, fix what the sentence names";

@@ -2,8 +2,11 @@
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
+use forebay::duration::show;
 use forebay_dsql::Options;
+use forebay_fleet::StoreOutagePolicy;
 use serde_json::Value;
 
 use super::check::Check;
@@ -39,7 +42,10 @@ pub(super) async fn run(context: &Context<'_>) -> Vec<Finding> {
         }
     };
     match context.bounded(1, url.get(token.map(PageToken::expose_secret))).await {
-        Some(Ok(answer)) => findings(&answer, token),
+        Some(Ok(answer)) => {
+            let policy = context.options.as_ref().map(|options| options.settings().outage_policy);
+            findings(&answer, token, policy)
+        }
         Some(Err(error)) if error.kind() == ErrorKind::InvalidData => {
             vec![Finding::failure(fault::NOT_A_STATUS, format!("{url}: {error}"))]
         }
@@ -62,7 +68,8 @@ fn page_of(options: &Options) -> Option<String> {
     Some(format!("http://{listen}"))
 }
 
-fn findings(answer: &Answer, token: Option<&PageToken>) -> Vec<Finding> {
+/// `policy` is that of this environment, if it is known.
+fn findings(answer: &Answer, token: Option<&PageToken>, policy: Option<StoreOutagePolicy>) -> Vec<Finding> {
     match answer.status {
         200 => {}
         401 => {
@@ -101,7 +108,7 @@ fn findings(answer: &Answer, token: Option<&PageToken>) -> Vec<Finding> {
     if pools.is_empty() {
         findings.push(Finding::warning(fault::NO_POOLS, "the service runs, but no pool is on its page"));
     }
-    findings.extend(pools.iter().take(MOST_LISTED).map(pool));
+    findings.extend(pools.iter().take(MOST_LISTED).map(|one| pool(one, policy)));
     if pools.len() > MOST_LISTED {
         let why = format!("{} more pools are not listed", pools.len() - MOST_LISTED);
         findings.push(Finding::skipped(Check::Service, why));
@@ -109,11 +116,14 @@ fn findings(answer: &Answer, token: Option<&PageToken>) -> Vec<Finding> {
     findings
 }
 
-fn pool(pool: &Value) -> Finding {
+fn pool(pool: &Value, policy: Option<StoreOutagePolicy>) -> Finding {
     let word = |field: &str| pool[field].as_str().unwrap_or("unknown");
-    let what = format!("pool {}: {}", word("name"), word("sentence"));
+    let outage = outage(pool, policy).map(|outage| format!("{outage}; ")).unwrap_or_default();
+    let what = format!("pool {}: {outage}{}", word("name"), word("sentence"));
     let finding = match pool["tone"].as_str() {
         Some("bad") => Finding::failure(fault::FAILING_POOL, what),
+        // It serves its callers, but nobody counts what it opens, or it cannot open.
+        Some("good") if !outage.is_empty() => Finding::warning(fault::CUT_OFF_POOL, what),
         Some("good") => Finding::ok(Check::Service, what),
         // Also a tone of a later version.
         _ => Finding::warning(fault::BUSY_POOL, what),
@@ -138,10 +148,28 @@ fn pool(pool: &Value) -> Finding {
     if !failures.is_empty() {
         details.push(format!("failed opens: {}", failures.join(", ")));
     }
-    if let Some(text) = pool["refill"]["last_failure"]["text"].as_str() {
+    let last = &pool["refill"]["last_failure"];
+    if let Some(text) = last["text"].as_str() {
         details.push(format!("last failure: {text}"));
     }
+    if last["reason"] == "lease_acquire" {
+        let words = "no lease since: connections that end are not replaced, see check tables";
+        details.push(words.to_owned());
+    }
     finding.details(details)
+}
+
+/// How long the table of the fleet has not answered, and what the instance does meanwhile.
+fn outage(pool: &Value, policy: Option<StoreOutagePolicy>) -> Option<String> {
+    let seconds = pool["fleet"]["outage_seconds"].as_f64()?;
+    let time = Duration::try_from_secs_f64(seconds.round()).ok()?;
+    let policy = match policy {
+        Some(StoreOutagePolicy::Local) => " (policy local)",
+        Some(StoreOutagePolicy::Closed) => " (policy closed)",
+        Some(StoreOutagePolicy::Strict) => " (policy strict)",
+        None => "",
+    };
+    Some(format!("the fleet's table has not answered for {}{policy}", show(time)))
 }
 
 #[cfg(test)]
@@ -152,7 +180,11 @@ mod tests {
     use super::*;
 
     fn found(status: u16, body: &Value) -> Vec<Finding> {
-        findings(&Answer { status, body: body.to_string().into_bytes() }, None)
+        findings(
+            &Answer { status, body: body.to_string().into_bytes() },
+            None,
+            Some(StoreOutagePolicy::Local),
+        )
     }
 
     #[test]
@@ -177,6 +209,33 @@ mod tests {
     }
 
     #[test]
+    fn a_full_pool_tells_that_the_table_is_away() {
+        let pool = |outage: Value, reason: &str, tone: &str| {
+            json!({
+                "name": "default",
+                "tone": tone,
+                "sentence": "full",
+                "refill": { "last_failure": { "text": "x", "reason": reason } },
+                "fleet": { "outage_seconds": outage },
+            })
+        };
+        let document = json!({ "version": 1, "pools": [
+            pool(json!(180.2), "lease_acquire", "good"),
+            pool(json!(1), "auth", "bad"),
+            pool(Value::Null, "lease_acquire", "good"),
+        ] });
+        let findings = found(200, &document);
+        assert_eq!(findings[0].fault, Some(fault::CUT_OFF_POOL));
+        let what = "pool default: the fleet's table has not answered for 3m0s (policy local); full";
+        assert_eq!((findings[0].what.as_str(), findings[0].status), (what, Status::Warning));
+        assert!(findings[0].details.join("\n").contains("not replaced"), "{:?}", findings[0]);
+        assert_eq!(findings[1].fault, Some(fault::FAILING_POOL));
+        assert!(findings[1].what.contains("for 1s") && findings[1].details.len() == 1, "{:?}", findings[1]);
+        assert_eq!(findings[2].status, Status::Ok);
+        assert!(findings[2].details.join("\n").contains("not replaced"), "{:?}", findings[2]);
+    }
+
+    #[test]
     fn other_answers_are_told_apart() {
         for (status, body, known) in [
             (401, json!({}), fault::LOCKED_SERVICE),
@@ -191,7 +250,7 @@ mod tests {
             assert_eq!(found(status, &body)[0].fault, Some(known), "{status} {body}");
         }
         assert_eq!(
-            findings(&Answer { status: 200, body: b"<html>".to_vec() }, None)[0].fault,
+            findings(&Answer { status: 200, body: b"<html>".to_vec() }, None, None)[0].fault,
             Some(fault::NOT_A_STATUS)
         );
     }

@@ -115,7 +115,9 @@ async fn of_table(
             // Wrong keys of a table make the key invalid: the next check says so.
             let is_of_keys = matches!(error, TableError::Invalid(_));
             if !is_of_keys {
-                findings.push(refused(name, "GetItem", &error));
+                let finding = refused(name, "GetItem", &error);
+                let is_silent = finding.fault == Some(fault::UNREACHABLE_TABLE);
+                findings.push(finding.details(is_silent.then(|| tried(context, &error.to_string()))));
             }
             if !is_of_keys && !matches!(error, TableError::Denied(_)) {
                 return;
@@ -176,6 +178,34 @@ fn refused(table: &str, action: &str, error: &TableError) -> Finding {
         _ => fault::WRONG_TABLE,
     };
     Finding::failure(known, format!("table {table}: {error}"))
+}
+
+/// The address that was asked, and how far that got.
+fn tried(context: &Context<'_>, words: &str) -> String {
+    let of_variable = |name: &str| {
+        let value = context.variables.get(name).filter(|value| !value.trim().is_empty());
+        value.map(|value| format!("{} ({name})", value.trim()))
+    };
+    let given = context.request.dynamodb_endpoint.as_ref().map(|url| format!("{url} (--dynamodb-endpoint)"));
+    let address = given
+        .or_else(|| of_variable("AWS_ENDPOINT_URL_DYNAMODB"))
+        .or_else(|| of_variable("AWS_ENDPOINT_URL"))
+        .unwrap_or_else(|| "AWS's own address, or that of the profile".to_owned());
+    format!("tried {address}{}", got(words))
+}
+
+/// What an error of the network says about the way. The SDK tells it in words only.
+fn got(words: &str) -> &'static str {
+    let has = |part: &str| words.to_ascii_lowercase().contains(part);
+    if has("connection refused") {
+        ": nothing listens there"
+    } else if has("dns error") || has("failed to lookup") {
+        ": nobody knows this name"
+    } else if has("timeout") || has("timed out") || has("time of the check is up") {
+        ": no answer, so there is no network path, or something drops the packets"
+    } else {
+        ""
+    }
 }
 
 /// Checks keys and time-to-live. A service needs no permission for that, so its lack is no fault. Returns whether
@@ -326,12 +356,21 @@ fn held(survey: &Survey, name: &str, leases: &LeaseSettings) -> Vec<Finding> {
     if let Some(counter) = survey.counter {
         let (active, items, drift) = (counter.active, counter.leases, counter.drift());
         let what = format!("table {name}: the counter says {active}, and there are {items} leases");
+        let reaches = |count: i64| u64::try_from(count).unwrap_or(0) >= leases.limit;
+        // Then nobody can open, and only the drift is to blame: more instances would fit.
+        let is_blocked_by_drift = reaches(active) && !reaches(active.saturating_sub(drift));
         findings.push(if drift == 0 {
             Finding::ok(Check::Tables, what)
+        } else if is_blocked_by_drift {
+            let what = format!(
+                "table {name}: the counter says {active}, the limit is {}, and {drift} of them have no lease: nobody can open more",
+                leases.limit
+            );
+            Finding::failure(fault::DRIFTED_COUNTER, what)
         } else {
             Finding::warning(fault::DRIFTED_COUNTER, format!("{what}: a drift of {drift:+}"))
         });
-        if u64::try_from(active).unwrap_or(0) >= leases.limit {
+        if reaches(active) && !is_blocked_by_drift {
             let what = format!("table {name}: the counter says {active}, and the limit is {}", leases.limit);
             findings.push(Finding::failure(fault::LIMIT_REACHED, what));
         }
@@ -378,7 +417,7 @@ fn instances(count: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use forebay_fleet::operator::{InstanceReport, ShardReport};
+    use forebay_fleet::operator::{CounterReport, InstanceReport, ShardReport};
 
     use super::super::finding::Status;
     use super::*;
@@ -413,6 +452,35 @@ mod tests {
         survey = Survey::default();
         (survey.shards, survey.instances) = (vec![(0, shard(8, 0))], vec![late]);
         assert_eq!(faults(&survey, 80), [None, Some("overdue-instance")]);
+    }
+
+    #[test]
+    fn a_counter_that_drifted_up_to_the_limit_has_one_remedy() {
+        let mut survey = Survey::default();
+        for (active, leases, expected) in [
+            (400, 10, vec![Some("drifted-counter")]),
+            (12, 10, vec![Some("drifted-counter")]),
+            (400, 400, vec![None, Some("limit-reached")]),
+            // Both: without the drift, nobody could open, either.
+            (402, 400, vec![Some("drifted-counter"), Some("limit-reached")]),
+            (400, 402, vec![Some("drifted-counter"), Some("limit-reached")]),
+        ] {
+            survey.counter = Some(CounterReport { active, leases, age: Duration::ZERO });
+            assert_eq!(faults(&survey, 400), expected, "{active} {leases}");
+        }
+    }
+
+    #[test]
+    fn a_refused_connection_is_not_a_missing_path() {
+        for (words, said) in [
+            ("tcp connect error: Connection refused (os error 111)", "nothing listens"),
+            ("dns error: failed to lookup address information", "nobody knows"),
+            ("HTTP connect timeout occurred after 3.1s", "no network path"),
+            ("broken pipe", ""),
+        ] {
+            assert!(got(words).contains(said), "{words}");
+        }
+        assert_eq!(got("broken pipe"), "");
     }
 
     #[test]

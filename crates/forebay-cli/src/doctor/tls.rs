@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -58,7 +59,8 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
                 return vec![Finding::failure(fault::INVALID_SETTING, what).under(Check::Tls)];
             }
         };
-        let recorder = Arc::new(Recorder { verifier, seen: Mutex::default() });
+        let recorder =
+            Arc::new(Recorder { verifier, seen: Mutex::default(), has_other_key: AtomicBool::default() });
         let began = context.runtime.now();
         let parts = addresses.len() - number;
         let shaken = context.bounded(parts, shake(*address, &options, provider, Arc::clone(&recorder))).await;
@@ -66,7 +68,10 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
         let seen = recorder.seen.lock().unwrap_or_else(PoisonError::into_inner).take();
         let finding = match shaken {
             Some(Ok(version)) => valid(*address, version, seen.as_ref(), context.runtime.wall()),
-            Some(Err(error)) => failed(*address, options.host(), &error).details(seen.iter().map(issued)),
+            Some(Err(error)) => {
+                let known = recorder.has_other_key.load(Ordering::Relaxed).then(|| other_key(context));
+                failed(*address, options.host(), &error).details(seen.iter().map(issued)).details(known)
+            }
             None => {
                 let what = format!(
                     "{address} accepts connections, but does not answer within {}",
@@ -140,6 +145,13 @@ fn issued(certificate: &Certificate) -> String {
     format!("issued by {issuer}, valid from {} to {}", moment::shown(begin), moment::shown(end))
 }
 
+fn other_key(context: &Context<'_>) -> String {
+    let file = context.variables.get("PGSSLROOTCERT").filter(|value| !value.trim().is_empty());
+    let whose = if file.is_some() { "PGSSLROOTCERT has" } else { "the public authorities have" };
+    let why = if file.is_some() { ": the file is old, or of another cluster" } else { "" };
+    format!("{whose} an authority of this name with another key{why}")
+}
+
 fn failed(address: SocketAddr, host: &str, error: &io::Error) -> Finding {
     let (known, what) = fault_of(error, host);
     Finding::failure(known, format!("{address}: {what}")).under(Check::Tls)
@@ -184,6 +196,8 @@ fn fault_of(error: &io::Error, host: &str) -> (&'static Fault, String) {
 struct Recorder {
     verifier: Arc<WebPkiServerVerifier>,
     seen: Mutex<Option<Certificate>>,
+    /// Whether an authority with the name of the issuer is trusted, and did not sign it.
+    has_other_key: AtomicBool,
 }
 
 impl ServerCertVerifier for Recorder {
@@ -196,7 +210,12 @@ impl ServerCertVerifier for Recorder {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Certificate::read(end_entity);
-        self.verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        let verified =
+            self.verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        if let Err(rustls::Error::InvalidCertificate(CertificateError::BadSignature)) = &verified {
+            self.has_other_key.store(true, Ordering::Relaxed);
+        }
+        verified
     }
 
     fn verify_tls12_signature(

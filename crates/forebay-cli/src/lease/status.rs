@@ -134,9 +134,11 @@ impl fmt::Display for Status {
             writeln!(f, "counter: {} active, {} leases, written {age}", counter.active, counter.leases)?;
             match counter.drift() {
                 0 => writeln!(f, "drift: none")?,
-                drift => {
-                    writeln!(f, "drift: {drift:+}; when its peers are idle, run `forebay lease reconcile`")?
-                }
+                // One reading may differ: the counter and its leases are read one after the other.
+                drift => writeln!(
+                    f,
+                    "drift: {drift:+}; if it stays, run `forebay lease reconcile`: services go on meanwhile"
+                )?,
             }
         }
         match self.survey.rate_reserved {

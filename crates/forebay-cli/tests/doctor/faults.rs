@@ -84,10 +84,14 @@ fn an_untrusted_certificate() {
     let found = place.examine(&[]);
     found.names("tls", "untrusted-certificate", "not trusted");
     assert!(found.text.contains("issued by dsql-local authority"), "{}", found.text);
+    let words = "PGSSLROOTCERT has an authority of this name with another key";
+    assert!(found.record.to_string().contains(words), "{}", found.text);
     assert_eq!(found.statuses("connect"), ["skipped"], "{}", found.text);
     // The public authorities do not know it, either.
     place.unset("PGSSLROOTCERT");
-    place.examine(&["--only", "tls"]).names("tls", "untrusted-certificate", "not trusted");
+    let found = place.examine(&["--only", "tls"]);
+    found.names("tls", "untrusted-certificate", "not trusted");
+    assert!(!found.record.to_string().contains("another key"), "{}", found.text);
 }
 
 #[test]
@@ -262,8 +266,9 @@ fn a_drifted_counter() {
     // At the limit, nobody can open a connection any more.
     place.set("DSQL_DISTRIBUTED_CONN_LIMIT", "12");
     let found = place.examine(&["--only", "tables"]);
-    found.names("tables", "limit-reached", "the limit is 12");
-    assert_eq!(found.status, 2, "{}", found.text);
+    let words = "the counter says 12, the limit is 12, and 8 of them have no lease";
+    found.names("tables", "drifted-counter", words);
+    assert_eq!((found.status, found.of("limit-reached").len()), (2, 0), "{}", found.text);
 }
 
 #[test]
@@ -323,7 +328,16 @@ fn a_dynamodb_that_cannot_be_reached() {
     let mut place = Place::new();
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     place.set("AWS_ENDPOINT_URL_DYNAMODB", format!("http://{free}"));
-    place.examine(&["--only", "tables"]).names("tables", "unreachable-table", "table forebay");
+    let found = place.examine(&["--only", "tables"]);
+    found.names("tables", "unreachable-table", "table forebay");
+    let tried = format!("tried http://{free} (AWS_ENDPOINT_URL_DYNAMODB): nothing listens there");
+    assert_eq!(found.of("unreachable-table")[0]["details"], json!([tried]), "{}", found.text);
+    // A listener that never answers.
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let found = place.examine(&["--only", "tables", "--dynamodb-endpoint", &url, "--timeout", "300ms"]);
+    let tried = found.of("unreachable-table")[0]["details"][0].as_str().unwrap();
+    assert!(tried.starts_with(&format!("tried {url} (--dynamodb-endpoint): no answer")), "{}", found.text);
     place.examine(&["--only", "tables", "--dynamodb-endpoint", "nonsense"]).names(
         "tables",
         "no-table-location",

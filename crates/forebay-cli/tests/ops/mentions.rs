@@ -69,10 +69,13 @@ fn every_metric_exists() {
             },
         );
         for word in words(&text, "dsql_") {
-            let word = word.strip_suffix("_bucket").unwrap_or(word);
-            // A command may look for several: `dsql_reservoir_(size|target)`.
+            let of_histogram = ["_bucket", "_sum", "_count"];
+            let word = of_histogram.iter().find_map(|end| word.strip_suffix(end)).unwrap_or(word);
+            // A command may look for several: `dsql_reservoir_(size|target)`, `dsql_tx_latency_(sum|count)`.
             let exists = known.contains(word)
-                || word.ends_with('_') && known.iter().any(|metric| metric.starts_with(word));
+                || word.strip_suffix('_').is_some_and(|start| {
+                    known.contains(start) || known.iter().any(|metric| metric.starts_with(word))
+                });
             assert!(exists, "{}: there is no {word}", path.display());
         }
     }

@@ -37,6 +37,7 @@ fn every_page_has_its_sections() {
 #[test]
 fn first_look() {
     let (page, scene) = (Page::read("README.md"), healthy(Scene::new()));
+    page.run("Before an incident", &scene);
     page.run("First look", &scene);
     page.finish();
 }
@@ -133,8 +134,15 @@ fn tokens() {
     scene.unset("AWS_ACCESS_KEY_ID").unset("AWS_SECRET_ACCESS_KEY").start();
     scene.prometheus().expect_alert("DSQLTokenNotRenewed");
     page.run(LOOK, &scene);
+    for name in ["DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED"] {
+        scene.set(name, "true");
+    }
+    scene.give_keys();
+    let scene = healthy(scene);
+    inject(&scene, "refuse:how=denied");
+    inject(&scene, "sever");
     page.run("The cluster denies access", &scene);
-    scene.give_keys().start();
+    scene.cluster.heal_all();
     page.run(CONFIRM, &scene);
     page.finish();
 }

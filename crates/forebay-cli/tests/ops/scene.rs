@@ -111,7 +111,8 @@ impl Scene {
 
     /// `text` of a page, with what it stands for here.
     pub(crate) fn translate(&self, text: &str) -> String {
-        let mut text = text.replace("127.0.0.1:9464", &self.page.to_string());
+        // A minute has four scrapes of `ops/prometheus/prometheus.yml`, and ten seconds have 25 of the Prometheus here.
+        let mut text = text.replace("127.0.0.1:9464", &self.page.to_string()).replace("[1m]", "[10s]");
         if let Some(prometheus) = &self.prometheus {
             text = text.replace("127.0.0.1:9090", &prometheus.address.to_string());
         }
