@@ -83,7 +83,7 @@ impl Scene {
         self.set("AWS_ACCESS_KEY_ID", KEY).set("AWS_SECRET_ACCESS_KEY", SECRET)
     }
 
-    /// Starts the service and Prometheus, or only the service anew.
+    /// Starts the service and Prometheus. If Prometheus runs already, only the service is started again.
     pub(crate) fn start(&mut self) -> &mut Self {
         self.service = None;
         self.service = Some(service::start(&self.variables));
