@@ -61,6 +61,11 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
     (&["CREATE", "OR", "REPLACE", "PROCEDURE"], "PROCEDURE is not supported"),
     (&["CREATE", "TEMPORARY", "VIEW"], "TEMPORARY or TEMP view not supported for CREATE VIEW"),
     (&["CREATE", "TEMP", "VIEW"], "TEMPORARY or TEMP view not supported for CREATE VIEW"),
+    (
+        &["CREATE", "OR", "REPLACE", "TEMPORARY", "VIEW"],
+        "TEMPORARY or TEMP view not supported for CREATE VIEW",
+    ),
+    (&["CREATE", "OR", "REPLACE", "TEMP", "VIEW"], "TEMPORARY or TEMP view not supported for CREATE VIEW"),
     (&["DROP", "DATABASE"], "unsupported statement: Dropdb"),
     (&["DROP", "TYPE"], "unsupported object in DROP statement"),
     (&["DISCARD"], "unsupported statement: Discard"),
@@ -127,6 +132,12 @@ mod tests {
             refusal("SET TRANSACTION READ ONLY").unwrap(),
             "0A000: setting configuration parameter \"TRANSACTION\" not supported"
         );
+        for view in ["CREATE TEMP VIEW v AS SELECT 1", "create or replace temporary view v AS SELECT 1"] {
+            assert!(refusal(view).unwrap().contains("TEMP view not supported"), "{view}");
+        }
+        for system in ["GRANT USAGE ON SCHEMA public TO r", "REVOKE ALL ON SCHEMA public FROM PUBLIC"] {
+            assert_eq!(refusal(system).unwrap(), "0A000: feature not supported on system entity", "{system}");
+        }
         for everything in ["analyze", "ANALYZE /* x */", "analyse VERBOSE", "ANALYZE (VERBOSE)"] {
             assert!(
                 refusal(everything).unwrap().ends_with("ANALYZE without a table not supported"),
@@ -143,6 +154,8 @@ mod tests {
             "ROLLBACK",
             "CREATE TABLE copy (a int)",
             "SET application_name = 'copy'",
+            // Privileges of tables, not of the schema.
+            "GRANT SELECT ON ALL TABLES IN SCHEMA public TO r",
         ] {
             assert_eq!(refusal(fine), None, "{fine}");
         }

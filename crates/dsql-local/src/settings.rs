@@ -54,8 +54,9 @@ const NO_SETTINGS: &[&str] = &["user", "database", "replication"];
 /// A parameter that contains several settings.
 const OPTIONS: &str = "options";
 
-/// The settings that the engine needs: they change the meaning of statements or the format of values.
+/// The settings that the engine needs: they change the meaning of statements or the format of values, or are looked up in `pg_settings`.
 const ENGINE_SETTINGS: &[&str] = &[
+    "application_name",
     "bytea_output",
     "DateStyle",
     DEFAULT_READ_ONLY,
@@ -133,6 +134,14 @@ impl Settings {
     pub(crate) fn show(&self, name: &str) -> Result<(&'static str, &str), SqlError> {
         let (name, default, ..) = known(name).ok_or_else(|| unrecognized(name))?;
         Ok((name, self.current.get(name).map_or(*default, String::as_str)))
+    }
+
+    /// The settings that clients are told, and that are different in `other`, as they are here.
+    pub(crate) fn reported_unlike(&self, other: &Self) -> Vec<(&'static str, String)> {
+        let value =
+            |settings: &Self, name: &'static str| settings.show(name).ok().map(|(_, value)| value.to_owned());
+        let differs = |name: &&'static str| value(self, name) != value(other, name);
+        reported().filter(differs).filter_map(|name| Some((name, value(self, name)?))).collect()
     }
 
     /// Whether new transactions are read-only.
@@ -322,7 +331,8 @@ mod tests {
             ("options", "-c search_path=zzz -c TimeZone=UTC --application-name=a"),
         ]);
         let settings = settings.unwrap();
-        let bearing = [("TimeZone", "Asia/Tokyo".to_owned()), ("search_path", "zzz".to_owned())];
+        let bearing = [("TimeZone", "Asia/Tokyo"), ("application_name", "a"), ("search_path", "zzz")]
+            .map(|(name, value)| (name, value.to_owned()));
         assert_eq!(settings.engine_settings(), bearing);
         assert_eq!(settings.show("application_name").unwrap().1, "a");
         let refused = startup(&[("options", "-c statement_timeout=5s")]).unwrap_err();

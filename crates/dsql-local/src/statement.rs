@@ -189,12 +189,14 @@ impl fmt::Debug for Statement {
 fn scan(sql: &str) -> (Statement, usize) {
     let bytes = sql.as_bytes();
     let (mut at, mut depth, mut begin) = (0_usize, 0_usize, None);
+    // How many BEGIN and CASE are open in the body of a function.
+    let mut blocks = 0_usize;
     let mut words: Vec<String> = Vec::new();
     let mut verb = None;
     while let Some(&byte) = bytes.get(at) {
         let next = bytes.get(at + 1).copied();
         match byte {
-            b';' => break,
+            b';' if blocks == 0 => break,
             b'-' if next == Some(b'-') => {
                 at = line_comment_end(bytes, at);
                 continue;
@@ -223,6 +225,14 @@ fn scan(sql: &str) -> (Statement, usize) {
                     at = quoted_end(bytes, end, b'\'', true);
                     continue;
                 }
+                if depth == 0 && is_routine(&words) {
+                    let is = |keyword: &str| word.eq_ignore_ascii_case(keyword);
+                    if is("BEGIN") || is("CASE") && blocks > 0 {
+                        blocks += 1;
+                    } else if is("END") {
+                        blocks = blocks.saturating_sub(1);
+                    }
+                }
                 if depth == 0 {
                     let upper = (words.len() < WORDS || verb.is_none()).then(|| word.to_ascii_uppercase());
                     if let Some(upper) = upper {
@@ -243,6 +253,13 @@ fn scan(sql: &str) -> (Statement, usize) {
     let text: Arc<str> = begin.map_or("", |begin| sql[begin..end].trim_end()).into();
     let kind = if text.is_empty() { Kind::Empty } else { kind(&words, verb) };
     (Statement { text, kind, words }, end)
+}
+
+/// Whether a statement that begins with these words creates a function or a procedure, whose body may be `BEGIN ATOMIC ...; END`.
+fn is_routine(words: &[String]) -> bool {
+    let word = |index: usize| words.get(index).map_or("", String::as_str);
+    let noun = if word(1) == "OR" { word(3) } else { word(1) };
+    word(0) == "CREATE" && matches!(noun, "FUNCTION" | "PROCEDURE")
 }
 
 /// The kind of a query, which may follow WITH.
@@ -366,6 +383,7 @@ mod tests {
             "SELECT $$;$$, $a$;$$;$a$, $1",
             "SELECT 1 -- ;\n + 1",
             "SELECT /* ; /* ; */ ; */ 1",
+            "CREATE OR REPLACE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT CASE WHEN true THEN 1 END; SELECT 2; END",
         ];
         for tricky in tricky {
             assert_eq!(texts(tricky), [tricky]);

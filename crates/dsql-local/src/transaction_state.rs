@@ -28,6 +28,10 @@ pub(crate) struct TransactionState<E: Engine> {
     shared: Arc<Shared>,
     session: E::Session,
     settings: Settings,
+    /// Those before the transaction block, which a rollback restores.
+    settings_before: Option<Settings>,
+    /// Those that a commit restores, if the transaction block has a SET LOCAL: all but the local ones.
+    settings_after: Option<Settings>,
     state: State,
     /// The number of schema changes that the session has noticed.
     noticed_changes: u64,
@@ -64,7 +68,15 @@ enum Done {
 impl<E: Engine> TransactionState<E> {
     pub(crate) fn new(shared: Arc<Shared>, session: E::Session) -> Self {
         let noticed_changes = shared.schema_changes.load(Ordering::SeqCst);
-        Self { shared, session, settings: Settings::default(), state: State::Idle, noticed_changes }
+        Self {
+            shared,
+            session,
+            settings: Settings::default(),
+            settings_before: None,
+            settings_after: None,
+            state: State::Idle,
+            noticed_changes,
+        }
     }
 
     /// Applies settings, unless the engine rejects them.
@@ -168,12 +180,7 @@ impl<E: Engine> TransactionState<E> {
             Kind::Begin => self.begin(statement).await,
             Kind::Commit => self.end(statement).await,
             Kind::Rollback => self.roll_back(statement).await,
-            Kind::Set => {
-                let mut settings = self.settings.clone();
-                let changed = settings.set(statement)?;
-                self.apply_settings(settings).await?;
-                Ok(Outcome { tag: statement.tag(0), changed, ..Outcome::default() })
-            }
+            Kind::Set => self.set(statement).await,
             Kind::Show => {
                 let description = match shown(statement).as_str() {
                     "all" => {
@@ -193,6 +200,26 @@ impl<E: Engine> TransactionState<E> {
                 self.run_begun(call, rows).await
             }
         }
+    }
+
+    /// Runs a SET or RESET.
+    async fn set(&mut self, statement: &Statement) -> Result<Outcome, Failure> {
+        let tag = statement.tag(0);
+        let mut settings = self.settings.clone();
+        let changed = settings.set(statement)?;
+        let local = statement.begins(&["SET", "LOCAL"]);
+        if local && self.settings_before.is_none() {
+            let warning = SqlError::new("25P01", "SET LOCAL can only be used in transaction blocks");
+            return Ok(Outcome { tag, warning: Some(warning), ..Outcome::default() });
+        }
+        let before = self.settings.clone();
+        self.apply_settings(settings).await?;
+        if local {
+            self.settings_after.get_or_insert(before);
+        } else if let Some(after) = &mut self.settings_after {
+            after.set(statement)?;
+        }
+        Ok(Outcome { tag, changed, ..Outcome::default() })
     }
 
     /// Begins a COPY FROM STDIN. Returns the format of the data that the client has to send, and the call for
@@ -302,8 +329,12 @@ impl<E: Engine> TransactionState<E> {
                     return Err(SqlError::new("25001", message).into());
                 }
                 (*explicit, *mode) = (true, read_only);
+                self.settings_before = Some(self.settings.clone());
             }
-            State::Idle => self.open(true, read_only).await?,
+            State::Idle => {
+                self.open(true, read_only).await?;
+                self.settings_before = Some(self.settings.clone());
+            }
             State::Open { .. } | State::Failed { .. } | State::TimedOut { .. } => {
                 outcome.warning = Some(SqlError::new("25001", "there is already a transaction in progress"));
             }
@@ -324,16 +355,23 @@ impl<E: Engine> TransactionState<E> {
                 let result = self.commit().await;
                 // The transaction is over, even if its commit failed.
                 self.state = State::Idle;
-                result.map(|()| Outcome { tag: statement.tag(0), ..Outcome::default() })
+                if result.is_ok() {
+                    // What was set for the transaction only ends with it.
+                    self.settings_before = self.settings_after.take();
+                }
+                let changed = self.undo_settings().await?;
+                result.map(|()| Outcome { tag: statement.tag(0), changed, ..Outcome::default() })
             }
             State::TimedOut { .. } => {
                 let error = self.too_old();
                 self.state = State::Idle;
+                self.undo_settings().await?;
                 Err(error.into())
             }
             State::Failed { .. } => {
                 self.state = State::Idle;
-                Ok(Outcome { tag: "ROLLBACK".to_owned(), ..Outcome::default() })
+                let changed = self.undo_settings().await?;
+                Ok(Outcome { tag: "ROLLBACK".to_owned(), changed, ..Outcome::default() })
             }
             State::Idle => Ok(outside(statement)),
         }
@@ -345,7 +383,17 @@ impl<E: Engine> TransactionState<E> {
         }
         self.state = State::Idle;
         self.session.rollback().await?;
-        Ok(Outcome { tag: statement.tag(0), ..Outcome::default() })
+        let changed = self.undo_settings().await?;
+        Ok(Outcome { tag: statement.tag(0), changed, ..Outcome::default() })
+    }
+
+    /// Restores the settings before the transaction block. Returns those that clients are told.
+    async fn undo_settings(&mut self) -> Result<Vec<(&'static str, String)>, SqlError> {
+        self.settings_after = None;
+        let Some(before) = self.settings_before.take() else { return Ok(Vec::new()) };
+        let changed = before.reported_unlike(&self.settings);
+        self.apply_settings(before).await?;
+        Ok(changed)
     }
 
     async fn commit(&mut self) -> Result<(), Failure> {

@@ -47,7 +47,7 @@ pub(super) async fn finished_jobs(
     let names: Vec<String> = names.iter().map(|name| literal(name)).collect();
     // PostgreSQL skips an ANALYZE of somebody else's table.
     let sql = format!(
-        "SELECT c.oid, format('%I.%I', c.relnamespace::regnamespace, c.relname)
+        "SELECT c.oid, format('%s.%I', c.relnamespace::regnamespace, c.relname)
          FROM unnest(ARRAY[{}]::text[]) name JOIN pg_catalog.pg_class c ON c.oid = to_regclass(name)
          WHERE pg_has_role(c.relowner, 'USAGE')",
         names.join(", ")

@@ -50,7 +50,7 @@ CREATE VIEW sys.jobs AS
 CREATE FUNCTION pg_catalog.dsql_local_submit_index(job text, made oid, uniquely boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  named text := (SELECT format('%I.%I', relnamespace::regnamespace, relname) FROM pg_class
+  named text := (SELECT format('%s.%I', relnamespace::regnamespace, relname) FROM pg_class
                  WHERE oid = made AND relkind = 'i' AND pg_has_role(session_user, relowner, 'USAGE'));
 BEGIN
   UPDATE pg_index SET indisvalid = false, indisready = false, indisunique = uniquely WHERE indexrelid = made AND named IS NOT NULL;
@@ -87,8 +87,8 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = '42704', MESSAGE = format('constraint "%s" of relation "%s" does not exist', named, target);
   END IF;
   RETURN QUERY INSERT INTO pg_catalog.dsql_local_jobs (job_id, job_type, class_id, object_id, object_name, command)
-    SELECT job, 'VALIDATE_CONSTRAINT', 'pg_constraint'::regclass, found, format('%I.%I.%I', relnamespace::regnamespace, relname, named),
-      format('ALTER TABLE %I.%I VALIDATE CONSTRAINT %I', relnamespace::regnamespace, relname, named)
+    SELECT job, 'VALIDATE_CONSTRAINT', 'pg_constraint'::regclass, found, format('%s.%I.%I', relnamespace::regnamespace, relname, named),
+      format('ALTER TABLE %s.%I VALIDATE CONSTRAINT %I', relnamespace::regnamespace, relname, named)
     FROM pg_catalog.pg_class WHERE oid = target RETURNING dsql_local_jobs.job_id;
 END $$;
 

@@ -132,7 +132,8 @@ fn definition(statement: &Statement, tokens: &[String], rules: Rules) -> Result<
         ("ALTER", "ROLE" | "USER") if outside(tokens, "SET") || outside(tokens, "RESET") => {
             refuse("unsupported statement: AlterRoleSet")
         }
-        ("GRANT" | "REVOKE", _) if has(tokens, &["SCHEMA", "PUBLIC"]) => {
+        // Tables in it may be granted: ALL TABLES IN SCHEMA public.
+        ("GRANT" | "REVOKE", _) if has(tokens, &["ON", "SCHEMA", "PUBLIC"]) => {
             refuse("feature not supported on system entity")
         }
         ("ALTER", "TABLE") => alteration(tokens),

@@ -85,6 +85,35 @@ async fn a_job_continues_when_its_waiter_disconnects() {
 }
 
 #[tokio::test]
+async fn jobs_work_in_a_schema_whose_name_needs_quotes() {
+    let cluster = cluster();
+    let client = connect(&cluster).await;
+    for sql in [
+        "CREATE SCHEMA \"My \"\"Schema\"",
+        "CREATE TABLE \"My \"\"Schema\".\"T\" (id int PRIMARY KEY, v int)",
+        "ALTER TABLE \"My \"\"Schema\".\"T\" ADD CONSTRAINT \"C\" CHECK (v > 0) NOT VALID",
+    ] {
+        client.batch_execute(sql).await.unwrap();
+    }
+    for (sql, object) in [
+        ("CREATE INDEX ASYNC \"I\" ON \"My \"\"Schema\".\"T\" (v)", "\"My \"\"Schema\".\"I\""),
+        (
+            "ALTER TABLE ASYNC \"My \"\"Schema\".\"T\" VALIDATE CONSTRAINT \"C\"",
+            "\"My \"\"Schema\".\"T\".\"C\"",
+        ),
+    ] {
+        let job = submit(&client, sql).await;
+        assert!(wait(&client, &job).await, "{sql}");
+        let named = client.query_one("SELECT object_name FROM sys.jobs WHERE job_id = $1", &[&job]).await;
+        assert_eq!(named.unwrap().get::<_, String>(0), object);
+    }
+    client.batch_execute("DROP TABLE \"My \"\"Schema\".\"T\"").await.unwrap();
+    let sql =
+        "SELECT count(*) FROM sys.jobs WHERE job_type = 'DROP' AND object_name = '\"My \"\"Schema\".\"T\"'";
+    assert_eq!(client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 1);
+}
+
+#[tokio::test]
 async fn wait_for_job_takes_a_parameter_and_reports_an_unknown_job() {
     let cluster = cluster();
     let client = connect(&cluster).await;

@@ -280,3 +280,46 @@ async fn without_tls_there_is_an_explanation() {
     assert!(error.message().ends_with("TLS is required") && error.hint().is_some(), "{error:?}");
     eventually("counted", || cluster.counters().refusals() == 1).await;
 }
+
+#[tokio::test]
+async fn a_rollback_undoes_the_settings_of_its_transaction() {
+    let cluster = start(config());
+    let client = connect(&cluster).await;
+    let shown = async || -> String { client.query_one("SHOW application_name", &[]).await.unwrap().get(0) };
+    client.batch_execute("SET application_name = 'before'").await.unwrap();
+    for (end, expected) in [("ROLLBACK", "before"), ("COMMIT", "within")] {
+        client.batch_execute("BEGIN").await.unwrap();
+        client.batch_execute("SET application_name = 'within'").await.unwrap();
+        client.batch_execute(end).await.unwrap();
+        assert_eq!(shown().await, expected);
+    }
+    // A transaction that has failed is rolled back by its COMMIT.
+    client.batch_execute("BEGIN").await.unwrap();
+    client.batch_execute("SET application_name = 'failed'").await.unwrap();
+    client.batch_execute("SELEKT").await.unwrap_err();
+    client.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(shown().await, "within");
+}
+
+#[tokio::test]
+async fn a_local_setting_ends_with_its_transaction() {
+    let cluster = start(config());
+    let client = connect(&cluster).await;
+    let shown = async || -> String { client.query_one("SHOW application_name", &[]).await.unwrap().get(0) };
+    client.batch_execute("SET application_name = 'before'").await.unwrap();
+    client.batch_execute("SET LOCAL application_name = 'nowhere'").await.unwrap();
+    assert_eq!(shown().await, "before");
+    for end in ["COMMIT", "ROLLBACK"] {
+        client.batch_execute("BEGIN").await.unwrap();
+        client.batch_execute("SET LOCAL application_name = 'local'").await.unwrap();
+        assert_eq!(shown().await, "local");
+        client.batch_execute(end).await.unwrap();
+        assert_eq!(shown().await, "before");
+    }
+    // One for the session behind it stays.
+    client
+        .batch_execute("BEGIN; SET LOCAL application_name = 'local'; SET application_name = 'after'; COMMIT")
+        .await
+        .unwrap();
+    assert_eq!(shown().await, "after");
+}
