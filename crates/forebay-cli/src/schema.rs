@@ -6,7 +6,11 @@ mod progress;
 mod report;
 mod source;
 
+use std::future::poll_fn;
+use std::io::{self, IsTerminal};
+use std::pin::pin;
 use std::process::ExitCode;
+use std::task::Poll;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -16,6 +20,7 @@ use forebay_schema::{Error, Migrator, Rules, Version};
 use serde_json::{Value, json};
 
 use crate::output;
+use crate::printable::printable_lines;
 use crate::signals::Requests;
 use source::Source;
 
@@ -177,27 +182,60 @@ fn time(text: &str) -> Result<Duration, String> {
 struct Answer {
     json: Value,
     text: String,
+    /// The text is SQL: a file must have it as it is.
+    is_sql: bool,
     /// Whether the result is what was hoped for.
     is_good: bool,
+}
+
+impl Answer {
+    fn good(json: Value, text: String) -> Self {
+        Self { json, text, is_sql: false, is_good: true }
+    }
+
+    /// What is printed. Names in files and in databases must not control the terminal.
+    fn shown(self, is_json: bool) -> String {
+        match self {
+            Self { json, .. } if is_json => format!("{json}\n"),
+            Self { text, is_sql: true, .. } if !io::stdout().is_terminal() => text,
+            Self { text, .. } => printable_lines(&text),
+        }
+    }
+}
+
+/// Work that changes nothing: a signal ends it at once.
+async fn until_asked<T>(
+    requests: &Requests,
+    work: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    let (mut work, mut asked) = (pin!(work), pin!(requests.wait()));
+    poll_fn(|context| match asked.as_mut().poll(context) {
+        Poll::Ready(_) => {
+            Poll::Ready(Err(Error::Stopped { at: "before anything was changed".to_owned() }.into()))
+        }
+        Poll::Pending => work.as_mut().poll(context),
+    })
+    .await
 }
 
 impl Schema {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let handle = TokioRuntime::new(runtime.handle().clone());
-        runtime.block_on(async {
+        let ended = runtime.block_on(async {
             let requests = Requests::listen(&handle);
             let is_json = self.command.is_json();
             match self.command.answer(&requests, &handle).await {
                 Ok(answer) => {
-                    output::print(&if is_json { format!("{}\n", answer.json) } else { answer.text })?;
-                    Ok(if answer.is_good { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+                    let is_good = answer.is_good;
+                    output::print(&answer.shown(is_json))?;
+                    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(NO) })
                 }
                 Err(error) => {
                     if is_json {
                         output::print(&format!("{}\n", report::failure(&error)))?;
                     }
-                    output::say(&format!("{error:#}"));
+                    output::say(&printable_lines(&format!("{error:#}")));
                     Ok(match (requests.asked(), error.downcast_ref()) {
                         (Some(ending), Some(Error::Stopped { .. })) => ending.status(),
                         (_, Some(Error::Refused(_))) => ExitCode::from(NO),
@@ -205,7 +243,10 @@ impl Schema {
                     })
                 }
             }
-        })
+        });
+        // Nobody waits for a name that the resolver is still looking for.
+        runtime.shutdown_background();
+        ended
     }
 }
 
@@ -222,19 +263,26 @@ impl Command {
         match self {
             Self::Setup { run, baseline } => run.answer(requests, runtime, Some(baseline.as_ref())).await,
             Self::Update(run) => run.answer(requests, runtime, None).await,
+            Self::Check { source, rules, .. } => {
+                let found = source.find()?;
+                Ok(report::findings(&found.migrations, &Migrator::check(&found.migrations, (*rules).into())))
+            }
+            _ => until_asked(requests, self.look()).await,
+        }
+    }
+
+    /// The commands that read the database.
+    async fn look(&self) -> anyhow::Result<Answer> {
+        match self {
             Self::Verify { source, common, strict } => {
                 Ok(report::verification(&common.migrator(source).await?.verify().await?, *strict))
             }
             Self::Status { source, common } => {
                 Ok(report::status(&common.migrator(source).await?.status().await?))
             }
-            Self::Dump(_) => {
+            _ => {
                 let sql = forebay_schema::dump(&connection::connect().await?).await?;
-                Ok(Answer { json: json!({ "sql": sql }), text: sql, is_good: true })
-            }
-            Self::Check { source, rules, .. } => {
-                let found = source.find()?;
-                Ok(report::findings(&found.migrations, &Migrator::check(&found.migrations, (*rules).into())))
+                Ok(Answer { is_sql: true, ..Answer::good(json!({ "sql": sql }), sql) })
             }
         }
     }
@@ -263,9 +311,7 @@ impl Run {
         let stopped = requests.clone();
         let progress = progress::Progress::new(runtime.clone(), self.common.json);
         let shown = progress.clone();
-        let mut migrator = self
-            .common
-            .migrator(&self.source)
+        let mut migrator = until_asked(requests, self.common.migrator(&self.source))
             .await?
             .fix(self.fix)
             .rules(self.rules.into())
@@ -277,19 +323,14 @@ impl Run {
         if let Some(to) = &self.to {
             migrator = migrator.to(to.clone());
         }
-        if self.fix && !self.common.json {
-            progress.say_fixes(&Migrator::check(migrator.migrations(), self.rules.into()));
-        }
         if self.dry_run {
-            if baseline.is_none() {
-                migrator
-                    .status()
-                    .await?
-                    .is_set_up
-                    .then_some(())
-                    .ok_or_else(|| Error::NotSetUp { name: migrator.migrations().name().to_owned() })?;
-            }
-            return Ok(report::plan(&migrator.plan_from(baseline.flatten()).await?));
+            return until_asked(requests, async {
+                if baseline.is_none() && !migrator.status().await?.is_set_up {
+                    return Err(Error::NotSetUp { name: migrator.migrations().name().to_owned() }.into());
+                }
+                Ok(report::plan(&migrator.plan_from(baseline.flatten()).await?))
+            })
+            .await;
         }
         let outcome = match baseline {
             Some(Some(baseline)) => migrator.setup_from(baseline).await,

@@ -173,6 +173,91 @@ fn the_schema_of_temporal_is_part_of_the_program() {
     assert_eq!(cluster.json(0, &["setup", "--schema", "temporal"])["statements"], 0);
 }
 
+/// Neither the name of a file, nor what is in it or in the database, reaches the terminal as a command.
+#[test]
+#[cfg(unix)]
+fn nothing_controls_the_terminal() {
+    let cluster = Cluster::start("schema-escapes", &[]);
+    let odd = "\u{1b}[31mred\u{9b}2J";
+    cluster.file(
+        &format!("1_{odd}.sql"),
+        &format!("CREATE TABLE \"{odd}\" (id int);\nINSERT INTO \"{odd}\" VALUES ('{odd}');"),
+    );
+    let is_safe = |output: &Output| {
+        let said = [text(&output.stdout), text(&output.stderr)].concat();
+        assert!(!said.contains(|letter: char| letter.is_control() && letter != '\n'), "{said:?}");
+        assert!(said.contains("␛[31mred"), "{said:?}");
+    };
+    is_safe(&cluster.run(&["setup"]));
+    is_safe(&cluster.run(&["status"]));
+    cluster.file(&format!("1_{odd}.sql"), "TRUNCATE x");
+    is_safe(&cluster.run(&["check"]));
+    is_safe(&cluster.run(&["update"]));
+    // SQL for a file is as it is.
+    assert!(cluster.expect(0, &["dump"]).contains(odd));
+    assert_eq!(cluster.json(1, &["check"])["findings"][0]["file"], format!("1_{odd}.sql"));
+}
+
+/// Nothing is under way yet that would have to finish.
+#[test]
+fn a_signal_ends_a_command_that_cannot_connect() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("its port").port().to_string();
+    let place = env::temp_dir().join(format!("forebay-cli-schema-silent-{}", std::process::id()));
+    fs::create_dir_all(&place).expect("a new directory");
+    fs::write(place.join("1.sql"), "SELECT 1;").expect("a new file");
+    for (command, json) in [("setup", false), ("status", true)] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+            .args(["schema", command, "."])
+            .args(json.then_some("--json"))
+            .current_dir(&place)
+            .env("CLUSTER_ENDPOINT", "localhost")
+            .env("PGHOSTADDR", "127.0.0.1")
+            .env("PGPORT", &port)
+            .env("REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+            .env("AWS_SECRET_ACCESS_KEY", "not-a-secret")
+            .env_remove("PGSSLROOTCERT")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        // It is connected to somebody who says nothing.
+        let _silent = listener.accept().expect("it connects");
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{command}");
+        let output = child.wait_with_output().unwrap();
+        let told = text(&output.stderr);
+        assert!(told.contains("stopped before anything was changed"), "{told}");
+        let said = text(&output.stdout);
+        assert_eq!(serde_json::from_str::<Value>(said).is_ok(), json, "{said}");
+    }
+    drop(fs::remove_dir_all(&place));
+}
+
+#[test]
+fn an_error_is_told_once_and_with_its_place() {
+    let cluster = Cluster::start("schema-errors", &[]);
+    cluster.file("1.sql", "CREATE TABLE a (i int);\nINSERT INTO a VALUES (1/0);");
+    let failed = cluster.json(2, &["setup"]);
+    let error = failed["error"].as_str().unwrap();
+    assert_eq!(error.matches("division by zero").count(), 1, "{error}");
+    assert!(
+        error.contains("1.sql:2: ") && error.contains("1 earlier statement of this file is applied"),
+        "{error}"
+    );
+    let output = cluster.run(&["setup", "absent"]);
+    assert_eq!(text(&output.stderr).matches("(os error 2)").count(), 1, "{}", text(&output.stderr));
+    cluster.file("1.sql", "CREATE TABLE a (i int);\nINSERT INTO a VALUES (1);");
+    // Done by hand: it is recorded, and not run.
+    let planned = cluster.expect(0, &["setup", "--baseline", "1", "--dry-run"]);
+    assert!(planned.starts_with("-- 1.sql would be recorded as applied, and not run\n"), "{planned}");
+    assert_eq!(
+        cluster.expect(0, &["setup", "--baseline", "1"]),
+        "default: 1 file recorded, and not run; version 1\n"
+    );
+}
+
 /// Waits for a line that a process tells.
 fn wait_for(child: &mut Child, what: &str) {
     let reader = BufReader::new(child.stderr.take().expect("a pipe"));
@@ -202,7 +287,7 @@ fn a_signal_ends_a_run_and_a_kill_does_too_and_the_next_one_continues() {
             assert_eq!(known["lock_holder"], Value::Null, "{signal}");
             let told = cluster.run(&["setup"]);
             assert!(
-                text(&told.stderr).contains("0001_orders.sql: 3 statements, 1 are applied already"),
+                text(&told.stderr).contains("0001_orders.sql: 3 statements, 1 is applied already"),
                 "{}",
                 text(&told.stderr)
             );

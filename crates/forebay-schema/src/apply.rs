@@ -4,7 +4,7 @@
 //! recorded before it is sent, together with a digest of all that it names. If its outcome is unknown, it has taken effect if
 //! that digest has changed.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebay::rt::Runtime;
 use forebay_dsql::ErrorKind;
@@ -46,7 +46,7 @@ enum Sent {
 /// What is left to do for a statement that has taken effect.
 enum Settled {
     Done,
-    /// Its index could not be built, and is dropped.
+    /// Its index could not be built, and is dropped, or its constraint could not be validated.
     Again,
 }
 
@@ -133,9 +133,8 @@ impl Apply<'_> {
         let (tables, name) = (&self.migrator.tables, self.migrator.migrations.name());
         let next = self.after(place.file, record, step.next);
         let (version, done) = (&record.version, record.done);
-        // The number of the statement that was sent last, and whether it succeeded.
+        // The number of the statement that was sent last.
         let sent = AtomicUsize::new(0);
-        let succeeded = AtomicBool::new(true);
         self.begin(place.file, step);
         let outcome = self
             .lock
@@ -147,17 +146,16 @@ impl Apply<'_> {
                 prepare(&mut tx, step).await?;
                 for (number, statement) in statements.iter().enumerate() {
                     sent.store(number, Ordering::Relaxed);
-                    succeeded.store(false, Ordering::Relaxed);
                     tx.batch_execute(statement.text()).await?;
-                    succeeded.store(true, Ordering::Relaxed);
                 }
                 tables.write(&tx, name, &next).await
             })
             .await;
         match outcome {
-            Err(Error::Database(source)) if !succeeded.load(Ordering::Relaxed) => {
+            // At the commit, too: a transaction may be too large, or conflict again and again.
+            Err(Error::Database(cause)) => {
                 let statement = &statements[sent.load(Ordering::Relaxed)];
-                Err(self.failed(Place { line: statement.line(), ..place }, record, statement, source))
+                Err(self.failed(Place { line: statement.line(), ..place }, record, statement, cause))
             }
             outcome => {
                 outcome?;
@@ -172,14 +170,14 @@ impl Apply<'_> {
         place: Place<'_>,
         record: &Record,
         statement: &Statement,
-        source: forebay_dsql::Error,
+        cause: forebay_dsql::Error,
     ) -> Error {
         Error::Statement {
             file: place.file.path().to_owned(),
             line: place.line,
             summary: statement.summary(),
             done: record.done,
-            source,
+            cause,
         }
     }
 
@@ -198,7 +196,7 @@ impl Apply<'_> {
                 self.record(record, next).await
             }
             Ok(Sent::Fenced) => Err(Error::Deposed),
-            Err(source) => Err(self.failed(place, record, statement, source)),
+            Err(cause) => Err(self.failed(place, record, statement, cause)),
         }
     }
 
@@ -217,14 +215,14 @@ impl Apply<'_> {
             attempts += 1;
             if attempts > ATTEMPTS {
                 let unknown = "the connection is lost at every commit";
-                let source = forebay_dsql::Error::new(ErrorKind::CommitUnknown, unknown);
-                return Err(self.failed(place, record, statement, source));
+                let cause = forebay_dsql::Error::new(ErrorKind::CommitUnknown, unknown);
+                return Err(self.failed(place, record, statement, cause));
             }
             if let Some(in_flight) = record.in_flight.clone() {
                 let applied = self.took_effect(&in_flight).await?;
                 self.tell(Event::Recovered { file: place.file.path().to_owned(), line: place.line, applied });
                 if applied {
-                    self.is_what_the_file_says(place, &in_flight, statement).await?;
+                    self.is_what_the_file_says(place, &in_flight, step, statement).await?;
                     if let Settled::Done = self.settle(place, &in_flight, statement).await? {
                         break;
                     }
@@ -238,8 +236,10 @@ impl Apply<'_> {
                     let in_flight =
                         record.in_flight.clone().map(|it| InFlight { job: Some(job.clone()), ..it });
                     self.record(record, Record { in_flight, ..record.clone() }).await?;
-                    self.wait(place, &job).await?;
-                    break;
+                    // If the server has forgotten the job, the catalog tells what has become of it.
+                    if self.wait(place, &job).await? {
+                        break;
+                    }
                 }
                 Ok(Sent::Unknown) => {
                     in_doubt = true;
@@ -247,14 +247,14 @@ impl Apply<'_> {
                 }
                 Ok(Sent::Fenced) if self.lock.is_held().await? => self.lock.fence_schema_changes().await?,
                 Ok(Sent::Fenced) => return Err(Error::Deposed),
-                Err(source) => {
+                Err(cause) => {
                     let in_flight = record.in_flight.clone();
                     let applied = match &in_flight {
                         Some(in_flight) if in_doubt => self.took_effect(in_flight).await?,
                         _ => false,
                     };
                     if !applied {
-                        let error = self.failed(place, record, statement, source);
+                        let error = self.failed(place, record, statement, cause);
                         self.record(record, Record { in_flight: None, ..record.clone() }).await?;
                         return Err(error);
                     }
@@ -319,6 +319,7 @@ impl Apply<'_> {
         &self,
         place: Place<'_>,
         in_flight: &InFlight,
+        step: &Step,
         statement: &Statement,
     ) -> Result<(), Error> {
         let doubt = |what: String, remedy: &str| Error::Doubt {
@@ -335,7 +336,9 @@ impl Apply<'_> {
             ));
         }
         let Some(table) = definition::created_table(statement) else { return Ok(()) };
-        let found = crate::bookkeeping::run(&self.migrator.dsql, "schema_columns", async |tx| {
+        let found = crate::bookkeeping::run(&self.migrator.dsql, "schema_columns", async |mut tx| {
+            // The path on which the server looks for the table is that of the statement.
+            prepare(&mut tx, step).await?;
             catalog::columns(&tx, &table.name).await
         });
         let found = found.await?;
@@ -356,16 +359,27 @@ impl Apply<'_> {
         if !statement.submits_job() {
             return Ok(Settled::Done);
         }
-        let names: Vec<String> = statement.names().into_iter().collect();
+        let Some(created) = definition::created_index(statement) else {
+            // A constraint: it is valid as soon as its job is done.
+            let job = match &in_flight.job {
+                Some(id) => jobs::find(&self.migrator.dsql, id).await?,
+                None => None,
+            };
+            return match job {
+                Some(job) if job.is_running() => self.wait(place, &job.id).await.map(|_| Settled::Done),
+                Some(job) if job.status != "completed" => Ok(Settled::Again),
+                _ => Ok(Settled::Done),
+            };
+        };
         let invalid = crate::bookkeeping::run(&self.migrator.dsql, "schema_indexes", async |tx| {
-            jobs::invalid_indexes(&tx, Some(&names)).await
+            jobs::invalid_indexes(&tx, Some(&created)).await
         });
         let mut again = false;
         for index in invalid.await? {
             match &index.job {
                 // It belongs to something else.
                 Some(job) if in_flight.job.as_ref().is_some_and(|known| *known != job.id) => {}
-                Some(job) if job.is_running() => self.wait(place, &job.id).await?,
+                Some(job) if job.is_running() => drop(self.wait(place, &job.id).await?),
                 _ => {
                     self.tell(Event::Rebuild { index: index.name.clone() });
                     self.drop_index(&index.name).await?;
@@ -388,8 +402,8 @@ impl Apply<'_> {
         }
     }
 
-    /// Waits for a job, and fails if it did.
-    async fn wait(&self, place: Place<'_>, id: &str) -> Result<(), Error> {
+    /// Waits for a job, and fails if it did. Returns whether the server still knows it.
+    async fn wait(&self, place: Place<'_>, id: &str) -> Result<bool, Error> {
         let tell = |job: &Job, waited| {
             let Job { id, object, status, .. } = job.clone();
             self.tell(Event::Job { job: id, object, status, waited });
@@ -411,8 +425,7 @@ impl Apply<'_> {
                 object: job.object,
                 details: job.details,
             }),
-            // A server that no longer knows the job has ended it; `verify` looks at the index itself.
-            Ended::Job(_) => Ok(()),
+            Ended::Job(job) => Ok(job.is_some()),
         }
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Row};
 
 /// The facts of a schema: the lines of each table, view, sequence, function, domain, schema and role. An index or a
 /// constraint belongs to its table.
@@ -21,7 +21,7 @@ pub(crate) const OWN_SCHEMAS: &str = "n.nspname !~ '^pg_' AND n.nspname NOT IN (
 /// The service has a primary key include all other columns; that says nothing about the key.
 const FACTS: &str = r"
 WITH relations AS (
-  SELECT c.oid, c.relname, c.relkind, format('%I.%I', n.nspname, c.relname) AS full_name, c.relowner, c.relacl, n.nspname
+  SELECT c.oid, c.relname, c.relkind, format('%I.%I', n.nspname, c.relname) AS full_name, c.relowner, c.relacl, c.reloptions, n.nspname
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
   WHERE $OWN AND c.relkind IN ('r', 'v', 'S') AND NOT starts_with(c.relname, $2)
 ), named AS (
@@ -29,18 +29,19 @@ WITH relations AS (
     OR r.oid IN (SELECT i.indrelid FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid WHERE x.relname = ANY ($1))
 ), facts AS (
   SELECT full_name AS object, 0 AS rank, 0 AS place,
-    format('%s owned by %s%s%s', CASE relkind WHEN 'r' THEN 'table' WHEN 'v' THEN 'view' ELSE 'sequence' END, pg_get_userbyid(relowner),
+    format('%s owned by %s%s%s%s', CASE relkind WHEN 'r' THEN 'table' WHEN 'v' THEN 'view' ELSE 'sequence' END, pg_get_userbyid(relowner),
+      coalesce(' with ' || array_to_string(reloptions, ' '), ''),
       coalesce(' granted ' || (SELECT string_agg(a::text, ' ' ORDER BY a::text) FROM unnest(relacl) a), ''),
       coalesce(' comment ' || quote_literal(obj_description(oid, 'pg_class')), '')) AS fact
   FROM named
   UNION ALL
   SELECT full_name, 1, (row_number() OVER (PARTITION BY r.oid ORDER BY a.attnum))::int,
-    format('column %I %s%s%s%s%s%s', a.attname, format_type(a.atttypid, a.atttypmod), CASE WHEN a.attnotnull THEN ' not null' ELSE '' END,
+    format('column %I %s%s%s%s%s%s%s', a.attname, format_type(a.atttypid, a.atttypmod), CASE WHEN a.attnotnull THEN ' not null' ELSE '' END,
       CASE a.attgenerated WHEN '' THEN coalesce(' default ' || pg_get_expr(d.adbin, d.adrelid), '')
         ELSE ' generated ' || pg_get_expr(d.adbin, d.adrelid) END,
       CASE a.attidentity WHEN 'a' THEN ' identity always' WHEN 'd' THEN ' identity by default' ELSE '' END,
       CASE WHEN co.collname IS NOT NULL AND co.collname <> 'default' THEN ' collate ' || quote_ident(co.collname) ELSE '' END,
-      coalesce(' comment ' || quote_literal(col_description(r.oid, a.attnum)), ''))
+      coalesce(' granted ' || a.attacl::text, ''), coalesce(' comment ' || quote_literal(col_description(r.oid, a.attnum)), ''))
   FROM named r JOIN pg_catalog.pg_attribute a ON a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped
   LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = r.oid AND d.adnum = a.attnum
   LEFT JOIN pg_catalog.pg_collation co ON co.oid = a.attcollation
@@ -60,15 +61,14 @@ WITH relations AS (
   FROM named r JOIN pg_catalog.pg_sequence s ON s.seqrelid = r.oid
   UNION ALL
   SELECT format('%I.%I(%s)', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid)), 0, 0,
-    format('function owned by %s returns %s %s %s%s%s', pg_get_userbyid(p.proowner), pg_get_function_result(p.oid),
-      coalesce(pg_get_function_sqlbody(p.oid), p.prosrc), p.provolatile, coalesce(' granted ' || p.proacl::text, ''),
-      coalesce(' comment ' || quote_literal(obj_description(p.oid, 'pg_proc')), ''))
+    format('function owned by %s%s%s %s', pg_get_userbyid(p.proowner), coalesce(' granted ' || p.proacl::text, ''),
+      coalesce(' comment ' || quote_literal(obj_description(p.oid, 'pg_proc')), ''), pg_get_functiondef(p.oid))
   FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
   WHERE $OWN AND p.prokind = 'f' AND ($1::text[] IS NULL OR p.proname = ANY ($1))
   UNION ALL
   SELECT format('%I.%I', n.nspname, t.typname), 0, 0, format('domain owned by %s over %s%s%s%s', pg_get_userbyid(t.typowner),
       format_type(t.typbasetype, t.typtypmod), CASE WHEN t.typnotnull THEN ' not null' ELSE '' END, coalesce(' default ' || t.typdefault, ''),
-      coalesce((SELECT string_agg(' ' || pg_get_constraintdef(k.oid), '' ORDER BY k.conname) FROM pg_catalog.pg_constraint k
+      coalesce((SELECT string_agg(format(' %I %s', k.conname, pg_get_constraintdef(k.oid)), '' ORDER BY k.conname) FROM pg_catalog.pg_constraint k
         WHERE k.contypid = t.oid), ''))
   FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
   WHERE $OWN AND t.typtype = 'd' AND ($1::text[] IS NULL OR t.typname = ANY ($1))
@@ -125,15 +125,26 @@ pub(crate) async fn columns(client: &Client, table: &str) -> Result<Vec<String>,
     rows.iter().map(|row| row.try_get(0).map_err(Into::into)).collect()
 }
 
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Table {
+    /// Quoted, with its schema.
+    pub(crate) full_name: String,
+    pub(crate) schema: String,
+    pub(crate) name: String,
+}
+
 /// All tables but those of this crate.
-pub(crate) async fn tables(client: &Client, own: &str) -> Result<Vec<String>, forebay_dsql::Error> {
+pub(crate) async fn tables(client: &Client, own: &str) -> Result<Vec<Table>, forebay_dsql::Error> {
     let sql = format!(
-        "SELECT format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_class c
+        "SELECT format('%I.%I', n.nspname, c.relname), n.nspname::text, c.relname::text FROM pg_catalog.pg_class c
          JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
          WHERE {OWN_SCHEMAS} AND c.relkind = 'r' AND NOT starts_with(c.relname, $1) ORDER BY 1"
     );
     let rows = client.query(&sql, &[&own]).await?;
-    rows.iter().map(|row| row.try_get(0).map_err(Into::into)).collect()
+    let table =
+        |row: &Row| Ok(Table { full_name: row.try_get(0)?, schema: row.try_get(1)?, name: row.try_get(2)? });
+    rows.iter().map(table).collect()
 }
 
 /// The domains, whose names columns may have as their types.
@@ -143,13 +154,36 @@ pub(crate) async fn domains(client: &Client) -> Result<Vec<String>, forebay_dsql
     rows.iter().map(|row| row.try_get(0).map_err(Into::into)).collect()
 }
 
+/// A constraint that is not known to hold for all rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unvalidated {
+    /// Quoted, with its table and schema.
+    pub(crate) full_name: String,
+    /// The full name of its table.
+    pub(crate) table: String,
+    pub(crate) name: String,
+    /// What is said about it in the facts of its table.
+    pub(crate) fact: String,
+}
+
 /// Constraints that are not known to hold for all rows.
-pub(crate) async fn unvalidated_constraints(client: &Client) -> Result<Vec<String>, forebay_dsql::Error> {
+pub(crate) async fn unvalidated_constraints(
+    client: &Client,
+) -> Result<Vec<Unvalidated>, forebay_dsql::Error> {
     let sql = format!(
-        "SELECT format('%I.%I.%I', n.nspname, c.relname, k.conname) FROM pg_catalog.pg_constraint k
+        "SELECT format('%I.%I.%I', n.nspname, c.relname, k.conname), format('%I.%I', n.nspname, c.relname), k.conname::text,
+           format('constraint %I %s', k.conname, pg_get_constraintdef(k.oid)) FROM pg_catalog.pg_constraint k
          JOIN pg_catalog.pg_class c ON c.oid = k.conrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
          WHERE {OWN_SCHEMAS} AND NOT k.convalidated ORDER BY 1"
     );
     let rows = client.query(&sql, &[]).await?;
-    rows.iter().map(|row| row.try_get(0).map_err(Into::into)).collect()
+    let constraint = |row: &Row| {
+        Ok(Unvalidated {
+            full_name: row.try_get(0)?,
+            table: row.try_get(1)?,
+            name: row.try_get(2)?,
+            fact: row.try_get(3)?,
+        })
+    };
+    rows.iter().map(constraint).collect()
 }

@@ -1,6 +1,6 @@
 //! The live schema as SQL that can be applied again.
 //!
-//! Definitions come in an order in which each finds what it needs: schemas, domains, sequences, functions that tables use, tables by
+//! Definitions come in an order in which each finds what it needs: schemas, domains, sequences, functions that these or tables use, tables by
 //! their foreign keys, other functions, indexes, views, comments. Roles, owners, grants and rows are left out.
 
 use std::collections::BTreeSet;
@@ -34,10 +34,12 @@ pub async fn dump(dsql: &Dsql) -> Result<String, Error> {
 
 async fn definitions(client: &Client) -> Result<Vec<String>, Error> {
     let mut statements = texts(client, SCHEMAS).await?;
-    statements.extend(texts(client, DOMAINS).await?);
+    let (checked, plain) = halves(client, DOMAINS).await?;
+    statements.extend(plain);
     statements.extend(texts(client, SEQUENCES).await?);
-    let (early, late) = functions(client).await?;
+    let (early, late) = halves(client, FUNCTIONS).await?;
     statements.extend(early);
+    statements.extend(checked);
     statements.extend(tables(client).await?);
     statements.extend(late);
     let indexes = texts(client, INDEXES).await?;
@@ -59,11 +61,14 @@ async fn texts(client: &Client, sql: &str) -> Result<Vec<String>, Error> {
 const SCHEMAS: &str = "
 SELECT format('CREATE SCHEMA %I', n.nspname) FROM pg_catalog.pg_namespace n WHERE $OWN AND n.nspname <> 'public' AND $1 <> '' ORDER BY 1";
 
+/// Domains, and whether they use functions.
 const DOMAINS: &str = "
 SELECT format('CREATE DOMAIN %I.%I AS %s%s%s%s', n.nspname, t.typname, format_type(t.typbasetype, t.typtypmod),
   coalesce(' DEFAULT ' || t.typdefault, ''), CASE WHEN t.typnotnull THEN ' NOT NULL' ELSE '' END,
   coalesce((SELECT string_agg(format(' CONSTRAINT %I %s', k.conname, pg_get_constraintdef(k.oid)), '' ORDER BY k.conname)
-    FROM pg_catalog.pg_constraint k WHERE k.contypid = t.oid AND k.contype = 'c'), ''))
+    FROM pg_catalog.pg_constraint k WHERE k.contypid = t.oid AND k.contype = 'c'), '')),
+  EXISTS (SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_constraint k ON k.oid = d.objid AND k.contypid = t.oid
+    WHERE d.classid = 'pg_catalog.pg_constraint'::regclass AND d.refclassid = 'pg_catalog.pg_proc'::regclass)
 FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
 WHERE $OWN AND t.typtype = 'd' AND $1 <> '' ORDER BY t.oid";
 
@@ -75,6 +80,7 @@ FROM pg_catalog.pg_sequence s JOIN pg_catalog.pg_class c ON c.oid = s.seqrelid J
 WHERE $OWN AND NOT starts_with(c.relname, $1)
   AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.objid = c.oid AND d.deptype = 'i' AND d.refobjsubid > 0) ORDER BY 1";
 
+/// Functions, and whether tables or domains use them.
 const FUNCTIONS: &str = "
 SELECT pg_get_functiondef(p.oid), EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.refclassid = 'pg_catalog.pg_proc'::regclass
   AND d.refobjid = p.oid AND d.classid IN ('pg_catalog.pg_attrdef'::regclass, 'pg_catalog.pg_constraint'::regclass))
@@ -117,7 +123,8 @@ WHERE $OWN AND NOT starts_with(c.relname, $1)
   AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.conindid = i.indexrelid AND k.contype IN ('p', 'u')) ORDER BY 1";
 
 const VIEWS: &str = "
-SELECT format('CREATE VIEW %I.%I AS%s', n.nspname, c.relname, E'\\n' || pg_get_viewdef(c.oid))
+SELECT format('CREATE VIEW %I.%I%s AS%s', n.nspname, c.relname, coalesce(' WITH (' || array_to_string(c.reloptions, ', ') || ')', ''),
+  E'\\n' || pg_get_viewdef(c.oid))
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE $OWN AND c.relkind = 'v' AND $1 <> '' ORDER BY c.oid";
 
@@ -128,16 +135,33 @@ SELECT format('COMMENT ON %s %I.%I%s IS %L', CASE WHEN d.objsubid > 0 THEN 'COLU
 FROM pg_catalog.pg_description d JOIN pg_catalog.pg_class c ON c.oid = d.objoid AND d.classoid = 'pg_catalog.pg_class'::regclass
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = d.objsubid
-WHERE $OWN AND NOT starts_with(c.relname, $1) ORDER BY 1";
+WHERE $OWN AND NOT starts_with(c.relname, $1)
+UNION ALL
+SELECT format('COMMENT ON SCHEMA %I IS %L', n.nspname, obj_description(n.oid, 'pg_namespace')) FROM pg_catalog.pg_namespace n
+WHERE $OWN AND n.nspname <> 'public' AND obj_description(n.oid, 'pg_namespace') IS NOT NULL
+UNION ALL
+SELECT format('COMMENT ON FUNCTION %I.%I(%s) IS %L', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid),
+  obj_description(p.oid, 'pg_proc'))
+FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+WHERE $OWN AND p.prokind = 'f' AND obj_description(p.oid, 'pg_proc') IS NOT NULL
+UNION ALL
+SELECT format('COMMENT ON DOMAIN %I.%I IS %L', n.nspname, t.typname, obj_description(t.oid, 'pg_type'))
+FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+WHERE $OWN AND t.typtype = 'd' AND obj_description(t.oid, 'pg_type') IS NOT NULL
+UNION ALL
+SELECT format('COMMENT ON CONSTRAINT %I ON %I.%I IS %L', k.conname, n.nspname, c.relname, obj_description(k.oid, 'pg_constraint'))
+FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_class c ON c.oid = k.conrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE $OWN AND NOT starts_with(c.relname, $1) AND obj_description(k.oid, 'pg_constraint') IS NOT NULL
+ORDER BY 1";
 
-/// The functions that tables use, and the others.
-async fn functions(client: &Client) -> Result<(Vec<String>, Vec<String>), Error> {
-    let (mut early, mut late) = (Vec::new(), Vec::new());
-    for row in query(client, FUNCTIONS).await? {
-        let is_early: bool = row.try_get(1)?;
-        if is_early { &mut early } else { &mut late }.push(row.try_get(0)?);
+/// The first column of the rows whose second one is true, and of the others.
+async fn halves(client: &Client, sql: &str) -> Result<(Vec<String>, Vec<String>), Error> {
+    let (mut such, mut others) = (Vec::new(), Vec::new());
+    for row in query(client, sql).await? {
+        let is_such: bool = row.try_get(1)?;
+        if is_such { &mut such } else { &mut others }.push(row.try_get(0)?);
     }
-    Ok((early, late))
+    Ok((such, others))
 }
 
 struct Constraint {

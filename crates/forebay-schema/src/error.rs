@@ -20,7 +20,8 @@ pub enum Error {
     /// The database has tables, and no record of how they came about. Say what they are.
     #[error(
         "the database has tables but no record of migrations ({}); if they are what the files up to some version make, \
-         record that with `setup --baseline VERSION`; otherwise use an empty database", .tables.join(", ")
+         record that with `setup --baseline VERSION`; if that is recorded in another schema, name it with --bookkeeping; \
+         otherwise use an empty database", .tables.join(", ")
     )]
     UnknownDatabase {
         /// Some of the tables.
@@ -79,7 +80,10 @@ pub enum Error {
         known: Vec<String>,
     },
     /// Another run holds the lock. Try again later.
-    #[error("another run holds the lock ({holder}), and still works; waited {}; run this again later", show(*.waited))]
+    #[error(
+        "another run holds the lock ({holder}); waited {}; run this again later, or wait longer: a run that has died is replaced when \
+         its lease is over, after 30 s by default", show(*.waited)
+    )]
     Locked {
         /// Who that is.
         holder: String,
@@ -91,8 +95,8 @@ pub enum Error {
     Deposed,
     /// A statement failed. Correct it or the data, and run again.
     #[error(
-        "{file}:{line}: {source}\n  {summary}\n{} earlier {} of this file applied; correct it and run the same command again: \
-         it continues with this statement", count(*.done, "statement"), if *.done == 1 { "is" } else { "are" }
+        "{file}:{line}: {cause}\n  {summary}\n{} of this file {} applied; correct it and run the same command again: it \
+         continues with this statement", count(*.done, "earlier statement"), if *.done == 1 { "is" } else { "are" }
     )]
     Statement {
         /// The name of the file.
@@ -104,7 +108,7 @@ pub enum Error {
         /// How many statements before it are applied.
         done: usize,
         /// Why it failed.
-        source: forebay_dsql::Error,
+        cause: forebay_dsql::Error,
     },
     /// The outcome of a statement was unknown, and what the database has is not what the statement makes.
     #[error("{file}:{line}: an earlier run ended in this statement, and {what}; {remedy}")]

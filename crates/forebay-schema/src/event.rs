@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::finding::Finding;
+
 /// Something that happened during a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -18,6 +20,8 @@ pub enum Event {
         /// Who held it.
         holder: String,
     },
+    /// A statement is written otherwise than in its file, as [`Migrator::fix`](crate::Migrator::fix) wants it.
+    Fixed(Finding),
     /// A file begins, or goes on where an earlier run ended.
     File {
         /// Its name.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::sql::{Problem, Statement, split};
+use crate::undo;
 use crate::version::{Named, Version, read_name};
 
 /// The numbered files of one application, in the order of their versions.
@@ -40,12 +41,12 @@ pub struct MigrationFile {
 #[non_exhaustive]
 pub enum FilesError {
     /// A file or directory cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {cause}", path.display())]
     Read {
         /// Which one.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        cause: io::Error,
     },
     /// There is no file with a version.
     #[error(
@@ -59,6 +60,9 @@ pub enum FilesError {
     /// A file that Flyway runs whenever it changes.
     #[error("{0} has no version: a migration runs once; give it a number, and a new one for each change")]
     Repeatable(String),
+    /// A directory with a version has files, but none with a name that is known.
+    #[error("{0} has .sql files, but neither up.sql nor migration.sql: rename one of them, or move them up")]
+    NoFile(String),
     /// Two files have the same version.
     #[error("{0} and {1} have the same version: renumber one of them")]
     Duplicate(String, String),
@@ -68,6 +72,23 @@ pub enum FilesError {
 const DEFAULT_NAME: &str = "default";
 /// What a migration in a directory of its own is called: by diesel, by Prisma.
 const INNER: [&str; 2] = ["up.sql", "migration.sql"];
+
+const NOT_UTF_8: &str = "it is not in UTF-8; save it in this encoding";
+
+/// Whether a file is one of SQL by its name. Some systems write names in capitals.
+fn is_sql(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("sql"))
+}
+
+/// Whether there is such a file in a directory.
+fn has_sql(directory: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(directory)? {
+        if is_sql(&entry?.path()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
 
 impl Migrations {
     /// Reads a directory: `0001_name.sql`, `20240101120000_name.sql`, `.up.sql`, `V1__name.sql`, `1.0_name.sql`,
@@ -79,16 +100,23 @@ impl Migrations {
         let directory = directory.as_ref();
         let unreadable = |path: &Path| {
             let path = path.to_owned();
-            move |source| FilesError::Read { path, source }
+            move |cause| FilesError::Read { path, cause }
         };
         let mut found = Vec::new();
         for entry in fs::read_dir(directory).map_err(unreadable(directory))? {
             let path = entry.map_err(unreadable(directory))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if path.is_dir() {
-                let inner = INNER.iter().find(|inner| path.join(inner).is_file());
-                found.extend(inner.map(|inner| (format!("{name}/{inner}"), path.join(inner))));
-            } else if name.ends_with(".sql") && !name.starts_with('.') {
+                match INNER.iter().find(|inner| path.join(inner).is_file()) {
+                    Some(inner) => found.push((format!("{name}/{inner}"), path.join(inner))),
+                    None if matches!(read_name(&name), Named::Migration(_))
+                        && has_sql(&path).map_err(unreadable(&path))? =>
+                    {
+                        return Err(FilesError::NoFile(name));
+                    }
+                    None => {}
+                }
+            } else if is_sql(&path) && !name.starts_with('.') {
                 found.push((name, path));
             }
         }
@@ -96,7 +124,7 @@ impl Migrations {
         let read = |(name, path): (String, PathBuf)| {
             let bytes = fs::read(&path).map_err(unreadable(&path))?;
             let text = String::from_utf8(bytes)
-                .map_err(|error| unreadable(&path)(io::Error::new(io::ErrorKind::InvalidData, error)))?;
+                .map_err(|_| unreadable(&path)(io::Error::new(io::ErrorKind::InvalidData, NOT_UTF_8)))?;
             Ok((name, text))
         };
         let files = found.into_iter().map(read).collect::<Result<Vec<_>, FilesError>>()?;
@@ -117,7 +145,10 @@ impl Migrations {
         for (path, text) in named {
             let stem = match path.split_once('/') {
                 Some((directory, _)) => directory,
-                None => path.strip_suffix(".sql").unwrap_or(&path),
+                None => match path.rsplit_once('.') {
+                    Some((stem, extension)) if extension.eq_ignore_ascii_case("sql") => stem,
+                    _ => &path,
+                },
             };
             match read_name(stem) {
                 Named::Migration(version) => files.push(MigrationFile::new(version, path, &text)),
@@ -172,7 +203,7 @@ impl MigrationFile {
         // The same file has other line ends in other places.
         let text = text.replace("\r\n", "\n");
         let checksum = hex::encode(Sha256::digest(text.as_bytes()));
-        let (statements, problem) = split(&text);
+        let (statements, problem) = split(&undo::leave_out(&text));
         Self { version, path, checksum, statements, problem }
     }
 
@@ -242,6 +273,8 @@ mod tests {
             ("4_d.down.sql", "SELECT -4;"),
             ("migration_lock.toml", "x"),
             ("notes/readme.sql", "x"),
+            ("11_E.SQL", "SELECT 11;"),
+            ("12_empty/notes.txt", "x"),
         ] {
             let path = place.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -249,7 +282,20 @@ mod tests {
         }
         let migrations = Migrations::from_dir(place).unwrap();
         let found: Vec<&str> = migrations.files().iter().map(MigrationFile::path).collect();
-        assert_eq!(found, ["V1__a.sql", "2_b/up.sql", "3_p/migration.sql", "4_d.up.sql", "10_c.sql"]);
+        assert_eq!(
+            found,
+            ["V1__a.sql", "2_b/up.sql", "3_p/migration.sql", "4_d.up.sql", "10_c.sql", "11_E.SQL"]
+        );
+        fs::write(place.join("12_empty/forward.sql"), "SELECT 12;").unwrap();
+        let unknown = Migrations::from_dir(place).unwrap_err().to_string();
+        assert!(unknown.starts_with("12_empty has .sql files, but neither up.sql nor"), "{unknown}");
+        fs::remove_dir_all(place.join("12_empty")).unwrap();
+        fs::write(place.join("13_latin.sql"), b"SELECT '\xe4'").unwrap();
+        let encoding = Migrations::from_dir(place).unwrap_err().to_string();
+        assert!(
+            encoding.ends_with("13_latin.sql: it is not in UTF-8; save it in this encoding"),
+            "{encoding}"
+        );
         let nowhere = Migrations::from_dir(place.join("absent")).unwrap_err().to_string();
         assert!(nowhere.starts_with("cannot read ") && nowhere.contains("absent"), "{nowhere}");
         assert!(
@@ -275,6 +321,17 @@ mod tests {
             let error = paths(files).unwrap_err();
             assert!(error.contains(remedy), "{error}");
         }
+    }
+
+    #[test]
+    fn what_undoes_a_file_is_left_out_but_counts_for_its_checksum() {
+        let file = |text: &str| Migrations::embedded(&[("1.sql", text)]).unwrap().files.remove(0);
+        let both = file("-- migrate:up\nSELECT 1;\n-- migrate:down\nSELECT 2;\n");
+        assert_eq!(both.statements_with_lines().collect::<Vec<_>>(), [(2, "SELECT 1")]);
+        assert_ne!(
+            both.checksum(),
+            file("-- migrate:up\nSELECT 1;\n-- migrate:down\nSELECT 3;\n").checksum()
+        );
     }
 
     #[test]

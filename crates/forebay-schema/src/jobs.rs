@@ -9,6 +9,7 @@ use futures_util::future::{Either, select};
 use tokio_postgres::Client;
 
 use crate::bookkeeping::run;
+use crate::definition::CreatedIndex;
 
 /// How often a job is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -33,6 +34,8 @@ impl Job {
 pub(crate) struct InvalidIndex {
     /// Quoted, with its schema.
     pub(crate) name: String,
+    /// Its table, in the same way.
+    pub(crate) table: String,
     /// The job that builds it, or did not; none if the server no longer knows it.
     pub(crate) job: Option<Job>,
 }
@@ -56,22 +59,24 @@ pub(crate) async fn find(dsql: &Dsql, id: &str) -> Result<Option<Job>, Error> {
     .await
 }
 
-/// The indexes with these names, or of tables with these names, that are not valid.
+/// The indexes that are not valid: those that a statement has created, or all.
 pub(crate) async fn invalid_indexes(
     client: &Client,
-    names: Option<&[String]>,
+    created: Option<&CreatedIndex>,
 ) -> Result<Vec<InvalidIndex>, Error> {
     let sql = format!(
-        "SELECT DISTINCT ON (1) format('%I.%I', n.nspname, x.relname), j.job_id::text, j.status::text, coalesce(j.details, '')::text
+        "SELECT DISTINCT ON (1) format('%I.%I', n.nspname, x.relname), j.job_id::text, j.status::text, coalesce(j.details, '')::text,
+           format('%I.%I', n.nspname, t.relname)
          FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
          JOIN pg_catalog.pg_class t ON t.oid = i.indrelid JOIN pg_catalog.pg_namespace n ON n.oid = x.relnamespace
          LEFT JOIN sys.jobs j ON j.object_id = i.indexrelid AND j.job_type = 'INDEX_BUILD'
-         WHERE {} AND NOT i.indisvalid AND ($1::text[] IS NULL OR x.relname = ANY ($1) OR t.relname = ANY ($1))
+         WHERE {} AND NOT i.indisvalid AND ($1::text IS NULL OR x.relname = $1) AND ($2::text IS NULL OR t.relname = $2)
          ORDER BY 1, j.start_time DESC",
         crate::catalog::OWN_SCHEMAS
     );
     let mut indexes = Vec::new();
-    for row in client.query(&sql, &[&names]).await? {
+    let (name, table) = (created.and_then(|one| one.name.as_ref()), created.map(|one| &one.table));
+    for row in client.query(&sql, &[&name, &table]).await? {
         let name: String = row.try_get(0)?;
         let id: Option<String> = row.try_get(1)?;
         let job = match id {
@@ -80,7 +85,7 @@ pub(crate) async fn invalid_indexes(
             }
             None => None,
         };
-        indexes.push(InvalidIndex { name, job });
+        indexes.push(InvalidIndex { name, table: row.try_get(4)?, job });
     }
     Ok(indexes)
 }

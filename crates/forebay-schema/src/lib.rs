@@ -25,6 +25,7 @@ mod snapshot;
 mod sql;
 mod status;
 mod steps;
+mod undo;
 mod verify;
 mod version;
 

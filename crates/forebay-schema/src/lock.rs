@@ -89,7 +89,8 @@ impl Lock {
             }
             let holder = seen.holder.clone().unwrap_or_default();
             if now.since(began) >= wait {
-                return Err(Error::Locked { holder, waited: now.since(began) });
+                let waited = Duration::from_secs(now.since(began).as_secs());
+                return Err(Error::Locked { holder, waited });
             }
             if stopped() {
                 return Err(Error::Stopped { at: format!("while another run holds the lock ({holder})") });
@@ -107,8 +108,18 @@ impl Lock {
 
     /// Makes every change of the schema fail that began before this one.
     pub(crate) async fn fence_schema_changes(&self) -> Result<(), Error> {
+        let look = format!("SELECT fence FROM {} WHERE id = 1", self.tables.table("lock"));
         let sql = format!("COMMENT ON TABLE {} IS '{}'", self.tables.table("lock"), self.comment());
-        Ok(run(&self.dsql, "schema_fence", async |tx| Ok(tx.batch_execute(&sql).await?)).await?)
+        let is_held = run(&self.dsql, "schema_fence", async |tx| {
+            // A run that was replaced must not write its fence over that of its successor. Of two that write at the same time, one
+            // fails, and looks again.
+            if tx.query_one(&look, &[]).await?.try_get::<_, i64>(0)? != self.fence {
+                return Ok(false);
+            }
+            tx.batch_execute(&sql).await?;
+            Ok(true)
+        });
+        if is_held.await? { Ok(()) } else { Err(Error::Deposed) }
     }
 
     fn comment(&self) -> String {
@@ -180,7 +191,10 @@ impl Lock {
 
 /// Who holds the lock, if anybody does.
 pub(crate) async fn holder(dsql: &Dsql, tables: &Bookkeeping) -> Result<Option<String>, Error> {
-    Ok(see(dsql, tables).await?.holder)
+    let sql = format!("SELECT holder FROM {} WHERE id = 1", tables.table("lock"));
+    // There is no row for a moment while a database is set up.
+    let row = run(dsql, "schema_lock", async |tx| Ok(tx.query_opt(&sql, &[]).await?)).await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?.flatten())
 }
 
 async fn see(dsql: &Dsql, tables: &Bookkeeping) -> Result<Seen, Error> {

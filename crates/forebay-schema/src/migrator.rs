@@ -12,7 +12,7 @@ use futures_util::future::{Either, select};
 use crate::apply::Apply;
 use crate::bookkeeping::{Bookkeeping, PREFIX, Record, run};
 use crate::catalog;
-use crate::definition;
+use crate::definition::{self, CreatedTable};
 use crate::error::Error;
 use crate::event::{Event, Observer};
 use crate::files::{MigrationFile, Migrations};
@@ -61,7 +61,9 @@ pub struct Migrator {
 pub struct Summary {
     /// The files that were applied, or whose rest was.
     pub applied: Vec<String>,
-    /// How many statements that were.
+    /// The files that were recorded as applied, and not run: those of a baseline, and those whose text was changed.
+    pub recorded: Vec<String>,
+    /// How many statements were applied.
     pub statements: usize,
     /// The last version that is applied now.
     pub version: Option<String>,
@@ -194,7 +196,9 @@ impl Migrator {
     /// # Cancel safety
     /// As [`setup`](Self::setup).
     pub async fn setup_from(&self, baseline: &Version) -> Result<Summary, Error> {
-        exists(&self.migrations, baseline)?;
+        let records = self.records_from(baseline).await?;
+        let declared = self.declared(&records, Some(baseline));
+        self.preflight(&self.pending(&with(records, &declared))?).await?;
         self.tables.create(&self.dsql).await?;
         self.run(Some(baseline)).await
     }
@@ -233,6 +237,22 @@ impl Migrator {
         if records.is_empty() { Err(unknown()) } else { Ok(records) }
     }
 
+    /// The records of a database that is what the files up to `baseline` make; none if nothing is recorded.
+    pub(crate) async fn records_from(&self, baseline: &Version) -> Result<Vec<Record>, Error> {
+        exists(&self.migrations, baseline)?;
+        if self.tables.exists(&self.dsql).await? { self.records().await } else { Ok(Vec::new()) }
+    }
+
+    /// The records of files up to `baseline` that are not applied, or not as a whole, as if they were.
+    pub(crate) fn declared(&self, records: &[Record], baseline: Option<&Version>) -> Vec<Record> {
+        let Some(baseline) = baseline else { return Vec::new() };
+        let is_applied = |file: &MigrationFile| {
+            records.iter().any(|record| record.applied.is_some() && record.version == file.version().key())
+        };
+        let files = self.migrations.files().iter();
+        files.filter(|file| file.version() <= baseline && !is_applied(file)).map(applied).collect()
+    }
+
     /// The records, or none in a database where these migrations may begin.
     pub(crate) async fn records_or_none(&self) -> Result<Vec<Record>, Error> {
         let name = self.migrations.name();
@@ -252,29 +272,32 @@ impl Migrator {
         if is_used {
             // The tables of other applications are none of its business, but for those that it creates itself.
             let statements = self.migrations.files().iter().flat_map(MigrationFile::statements);
-            let created: Vec<String> = statements
-                .filter(|statement| statement.begins(&["CREATE", "TABLE"]) && statement.key(2) != "IF")
-                .flat_map(definition::targets)
+            let created: Vec<_> = statements
+                .filter(|statement| statement.key(2) != "IF")
+                .filter_map(definition::created_table)
                 .collect();
-            let is_created = |table: &String| {
-                created
-                    .iter()
-                    .any(|name| table.rsplit('.').next().is_some_and(|last| last.trim_matches('"') == name))
-            };
-            tables.retain(is_created);
+            tables.retain(|table| {
+                let is_same = |one: &CreatedTable| {
+                    one.plain == table.name
+                        && one.schema.as_ref().is_none_or(|schema| *schema == table.schema)
+                };
+                created.iter().any(is_same)
+            });
         }
         if tables.is_empty() {
             return Ok(records);
         }
-        Err(Error::UnknownDatabase { tables: tables.into_iter().take(SHOWN).collect() })
+        Err(Error::UnknownDatabase {
+            tables: tables.into_iter().take(SHOWN).map(|table| table.full_name).collect(),
+        })
     }
 
     pub(crate) fn pending(&self, records: &[Record]) -> Result<Vec<Pending<'_>>, Error> {
         pending(&self.migrations, records, &self.tolerance)
     }
 
-    /// Looks for statements that will be refused.
-    pub(crate) async fn preflight(&self, pending: &[Pending<'_>]) -> Result<(), Error> {
+    /// Looks for statements that will be refused. Returns what is written otherwise instead.
+    pub(crate) async fn preflight(&self, pending: &[Pending<'_>]) -> Result<Vec<Finding>, Error> {
         let domains = run(&self.dsql, "schema_domains", async |tx| catalog::domains(&tx).await).await?;
         let mut known = Known::with_domains(domains);
         let mut findings = Vec::new();
@@ -284,15 +307,23 @@ impl Migrator {
             let found = rules::check(file, done, self.rules, &mut known);
             findings.extend(found.into_iter().filter(|_| one.is_some()));
         }
-        findings.retain(|finding| !(self.fix && finding.fixable));
-        if findings.is_empty() { Ok(()) } else { Err(Error::Refused(findings)) }
+        let (fixed, refused): (Vec<Finding>, Vec<Finding>) =
+            findings.into_iter().partition(|finding| self.fix && finding.fixable);
+        if refused.is_empty() { Ok(fixed) } else { Err(Error::Refused(refused)) }
+    }
+
+    pub(crate) fn tell_fixes(&self, fixed: &[Finding]) {
+        for finding in fixed {
+            self.observer.tell(&Event::Fixed(finding.clone()));
+        }
     }
 
     async fn run(&self, baseline: Option<&Version>) -> Result<Summary, Error> {
         let records = self.records().await?;
-        let mut pending = self.pending(&records)?;
-        pending.retain(|one| baseline.is_none_or(|baseline| one.file.version() > baseline));
-        self.preflight(&pending).await?;
+        let declared = self.declared(&records, baseline);
+        let records = with(records, &declared);
+        let pending = self.pending(&records)?;
+        self.tell_fixes(&self.preflight(&pending).await?);
         let is_changed = !changed(&self.migrations, &records).is_empty();
         if pending.is_empty() && baseline.is_none() && !is_changed && snapshot::is_complete(self).await? {
             return Ok(self.summary(&records));
@@ -330,8 +361,8 @@ impl Migrator {
     ) -> Result<Summary, Error> {
         // Another run may have done some of it in the meantime.
         let mut records = self.records().await?;
-        self.record_texts(lock, &mut records, baseline).await?;
-        let mut summary = Summary::default();
+        let recorded = self.record_texts(lock, &mut records, baseline).await?;
+        let mut summary = Summary { recorded, ..Summary::default() };
         for Pending { file, mut record, previous } in self.pending(&records)? {
             let apply = Apply { migrator: self, lock, runtime };
             summary.statements += apply.file(file, &mut record, previous).await?;
@@ -349,27 +380,26 @@ impl Migrator {
         lock: &Lock,
         records: &mut Vec<Record>,
         baseline: Option<&Version>,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<String>, Error> {
         let name = self.migrations.name();
-        let is_new = |file: &&MigrationFile| {
-            baseline.is_some_and(|baseline| file.version() <= baseline)
-                && !records.iter().any(|record| record.version == file.version().key())
-        };
-        let new: Vec<&MigrationFile> = self.migrations.files().iter().filter(is_new).collect();
+        let mut declared = self.declared(records, baseline);
         let changed = if self.tolerance.changed { changed(&self.migrations, records) } else { Vec::new() };
-        for file in new.into_iter().chain(changed) {
-            let done = file.statements().len();
-            let next = Record { done, prefix: file.prefix_checksum(done), ..Record::new(file) };
+        declared.extend(changed.into_iter().map(applied));
+        for next in &declared {
+            // A file that was changed stays applied since the time when it was.
+            let known = records.iter().find(|record| record.version == next.version);
+            let at = known.and_then(|record| record.applied.clone());
+            let is_new = at.is_none();
+            let next = Record { applied: at, ..next.clone() };
             lock.run("schema_text", async |tx| {
                 self.tables.write(&tx, name, &next).await?;
                 snapshot::outdate(&tx, &self.tables, name).await?;
-                self.tables.mark_applied(&tx, name, &next.version).await
+                if is_new { self.tables.mark_applied(&tx, name, &next.version).await } else { Ok(()) }
             })
             .await?;
-            records.retain(|record| record.version != next.version);
-            records.push(Record { applied: Some(String::new()), ..next });
         }
-        Ok(())
+        *records = with(std::mem::take(records), &declared);
+        Ok(declared.into_iter().map(|record| record.file).collect())
     }
 
     fn summary(&self, records: &[Record]) -> Summary {
@@ -379,6 +409,20 @@ impl Migrator {
         let latest = self.migrations.files().iter().rfind(applied);
         Summary { version: latest.map(|file| file.version().to_string()), ..Summary::default() }
     }
+}
+
+/// The record of a file that is applied. The server knows the time.
+fn applied(file: &MigrationFile) -> Record {
+    let done = file.statements().len();
+    let prefix = file.prefix_checksum(done);
+    Record { done, prefix, applied: Some(String::new()), ..Record::new(file) }
+}
+
+/// The records with others in the place of those of the same versions.
+pub(crate) fn with(mut records: Vec<Record>, others: &[Record]) -> Vec<Record> {
+    records.retain(|record| !others.iter().any(|other| other.version == record.version));
+    records.extend(others.iter().cloned());
+    records
 }
 
 impl fmt::Debug for Migrator {

@@ -45,8 +45,10 @@ pub(crate) fn pending<'a>(
         return Err(Error::Changed { files: changed.iter().map(|file| file.path().to_owned()).collect() });
     }
     let record = |file: &MigrationFile| records.iter().find(|record| record.version == file.version().key());
-    let latest =
-        migrations.files().iter().rfind(|file| record(file).is_some_and(|record| record.applied.is_some()));
+    // Also one of which some statements are applied.
+    let is_begun =
+        |record: &Record| record.applied.is_some() || record.done > 0 || record.in_flight.is_some();
+    let latest = migrations.files().iter().rfind(|file| record(file).is_some_and(is_begun));
     let mut pending = Vec::new();
     let mut previous = None;
     for file in migrations.files() {
@@ -151,7 +153,8 @@ mod tests {
         assert_eq!(left(&new, std::slice::from_ref(&one), &tolerant).unwrap().len(), 2);
         let half =
             Record { done: 1, prefix: old.files()[2].prefix_checksum(1), ..Record::new(&old.files()[2]) };
-        let error = left(&new, std::slice::from_ref(&half), &strict).unwrap_err();
+        let begun = [applied(&new.files()[0]), applied(&new.files()[1]), half.clone()];
+        let error = left(&new, &begun, &strict).unwrap_err();
         assert!(error.starts_with("3.sql: its first 1 statements are applied, and were changed"), "{error}");
         // What follows may be changed.
         let later = migrations(&[("3.sql", "SELECT 3; SELECT 5;")]);
@@ -162,6 +165,10 @@ mod tests {
         let two = applied(&old.files()[1]);
         let error = left(&old, std::slice::from_ref(&two), &strict).unwrap_err();
         assert!(error.starts_with("1.sql is not applied, but the later version 2 is"), "{error}");
+        let half =
+            Record { done: 1, prefix: old.files()[2].prefix_checksum(1), ..Record::new(&old.files()[2]) };
+        let error = left(&old, std::slice::from_ref(&half), &strict).unwrap_err();
+        assert!(error.starts_with("1.sql is not applied, but the later version 3 is"), "{error}");
         let tolerant = Tolerance { out_of_order: true, ..Tolerance::default() };
         assert_eq!(left(&old, &[two], &tolerant).unwrap(), ["1.sql from 0", "3.sql from 0"]);
     }

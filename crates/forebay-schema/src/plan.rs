@@ -1,8 +1,7 @@
 //! What a run would do.
 
 use crate::error::Error;
-use crate::migrator::Migrator;
-use crate::pending::exists;
+use crate::migrator::{Migrator, with};
 use crate::sql::Statement;
 use crate::steps::{Step, Work, steps};
 use crate::version::Version;
@@ -15,6 +14,8 @@ pub struct Plan {
     pub transactions: Vec<PlannedTransaction>,
     /// A statement of an earlier run whose outcome is unknown: the run finds out first.
     pub in_flight: Option<String>,
+    /// Files that would be recorded as applied, and not run.
+    pub recorded: Vec<String>,
 }
 
 /// One transaction.
@@ -52,16 +53,15 @@ impl Migrator {
     /// It only reads.
     pub async fn plan_from(&self, baseline: Option<&Version>) -> Result<Plan, Error> {
         let records = match baseline {
-            Some(baseline) => {
-                exists(&self.migrations, baseline)?;
-                if self.tables.exists(&self.dsql).await? { self.records().await? } else { Vec::new() }
-            }
+            Some(baseline) => self.records_from(baseline).await?,
             None => self.records_or_none().await?,
         };
-        let mut pending = self.pending(&records)?;
-        pending.retain(|one| baseline.is_none_or(|baseline| one.file.version() > baseline));
-        self.preflight(&pending).await?;
-        let mut plan = Plan::default();
+        let recorded = self.declared(&records, baseline);
+        let records = with(records, &recorded);
+        let pending = self.pending(&records)?;
+        self.tell_fixes(&self.preflight(&pending).await?);
+        let recorded = recorded.into_iter().map(|record| record.file).collect();
+        let mut plan = Plan { recorded, ..Plan::default() };
         for one in pending {
             plan.in_flight = plan.in_flight.or(one.record.in_flight.map(|it| it.statement));
             let transaction = |step: Step| PlannedTransaction {

@@ -7,11 +7,12 @@ use tokio_postgres::Client;
 
 use crate::bookkeeping::{Bookkeeping, PREFIX, run};
 use crate::catalog::{self, Facts};
-use crate::definition;
+use crate::definition::{self, Target};
 use crate::error::Error;
-use crate::files::Migrations;
+use crate::files::{MigrationFile, Migrations};
 use crate::lock::Lock;
 use crate::migrator::Migrator;
+use crate::sql::Kind;
 
 /// The object of the row that says that all other rows are there.
 const COMPLETE: &str = "";
@@ -20,12 +21,29 @@ const BATCH: usize = 500;
 
 /// The facts of all objects that the files create or change.
 pub(crate) async fn live(client: &Client, migrations: &Migrations) -> Result<Facts, DsqlError> {
-    let names: BTreeSet<String> =
-        migrations.files().iter().flat_map(|file| file.statements()).flat_map(definition::targets).collect();
+    let statements = || migrations.files().iter().flat_map(MigrationFile::statements);
+    let targets: Vec<Target> = statements().flat_map(definition::targets).collect();
+    let names: BTreeSet<String> = targets.iter().map(|target| target.name.clone()).collect();
     let names: Vec<String> = names.into_iter().collect();
     let mut facts = catalog::facts(client, Some(&names), PREFIX).await?;
-    // These belong to all applications of a database.
-    facts.retain(|object, _| object != "default privileges" && !object.starts_with("role "));
+    // Other applications may have objects of the same name in other schemas.
+    let sets_path = statements().any(|statement| {
+        statement.kind() == Kind::Set && statement.text().to_lowercase().contains("search_path")
+    });
+    let path = client.query("SELECT unnest(current_schemas(false))::text", &[]).await?;
+    let path: Vec<String> = path.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    let is_own = |schema: &String, name: &String| {
+        let is_here = |target: &Target| match &target.schema {
+            Some(written) => written == schema,
+            None => sets_path || path.contains(schema),
+        };
+        targets.iter().any(|target| target.name == *name && is_here(target))
+    };
+    facts.retain(|object, _| match definition::parts_of(object) {
+        Some((schema, name)) => is_own(&schema, &name),
+        // These belong to all applications of a database.
+        None => object != "default privileges" && !object.starts_with("role "),
+    });
     Ok(facts)
 }
 

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::files::MigrationFile;
 use crate::lock;
 use crate::migrator::Migrator;
+use crate::version::Version;
 
 /// What is recorded about the migrations of an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +94,7 @@ impl Migrator {
             is_changed: false,
             is_missing: true,
         }));
+        files.sort_by_key(|file| Version::parse(&file.version));
         let name = self.migrations.name().to_owned();
         Ok(Status { name, is_set_up: exists && !records.is_empty(), files, holder })
     }

@@ -48,7 +48,9 @@ impl Step {
 /// The transactions of a file from its statement number `done` on. With `fix`, statements are rewritten as Aurora DSQL needs them.
 pub(crate) fn steps(file: &MigrationFile, done: usize, fix: bool) -> Vec<Step> {
     let mut steps = Vec::new();
-    let mut settings = Vec::new();
+    // Each with whether it is local to the transaction that is being read.
+    let mut settings: Vec<(String, bool)> = Vec::new();
+    let texts = |settings: &[(String, bool)]| settings.iter().map(|(text, _)| text.clone()).collect();
     let mut at = 0;
     let statements = file.statements();
     while at < statements.len() {
@@ -64,9 +66,15 @@ pub(crate) fn steps(file: &MigrationFile, done: usize, fix: bool) -> Vec<Step> {
             // The last one of a group includes the COMMIT.
             let after = if offset + 1 == inner.len() { next } else { number + 1 };
             let work = match statement.kind() {
+                // Nothing else is set: every transaction begins with what the server has.
+                Kind::Set if statement.begins(&["RESET", "ALL"]) => {
+                    settings.clear();
+                    continue;
+                }
                 Kind::Set if fix && rules::can_be_left_out(statement) => continue,
                 Kind::Set => {
-                    settings.push(statement.text().to_owned());
+                    let is_local = group.is_some() && statement.key(1) == "LOCAL";
+                    settings.push((statement.text().to_owned(), is_local));
                     continue;
                 }
                 _ if number < done => continue,
@@ -82,13 +90,14 @@ pub(crate) fn steps(file: &MigrationFile, done: usize, fix: bool) -> Vec<Step> {
                     _ => statement.clone(),
                 }),
             };
-            steps.push(Step { number, next: after, settings: settings.clone(), work });
+            steps.push(Step { number, next: after, settings: texts(&settings), work });
         }
         if let Some((number, _)) = rows.first() {
             let number = *number;
             let work = Work::Dml(rows.into_iter().map(|(_, statement)| statement).collect());
-            steps.push(Step { number, next, settings: settings.clone(), work });
+            steps.push(Step { number, next, settings: texts(&settings), work });
         }
+        settings.retain(|(_, is_local)| !is_local);
         at = next;
     }
     steps
@@ -139,6 +148,25 @@ mod tests {
         assert_eq!(shown(file, 2), expected[1..]);
         assert_eq!(shown(file, 4), expected[3..]);
         assert_eq!(shown(file, 9), [""; 0]);
+    }
+
+    #[test]
+    fn settings_hold_for_as_long_as_the_file_says() {
+        let file = "SET search_path = s; BEGIN; SET LOCAL search_path = t; SET timezone = 'UTC'; DELETE FROM a; COMMIT;
+                    DELETE FROM b; RESET ALL; DELETE FROM c;";
+        assert_eq!(
+            shown(file, 0),
+            [
+                "4-6 [SET search_path = s,SET LOCAL search_path = t,SET timezone = 'UTC'] DELETE FROM a",
+                "6-7 [SET search_path = s,SET timezone = 'UTC'] DELETE FROM b",
+                "8-9 [] DELETE FROM c",
+            ]
+        );
+        // Outside of a transaction, it is for the rest of the file, which other tools run as one.
+        assert_eq!(
+            shown("SET LOCAL search_path = t; SELECT 1", 0),
+            ["1-2 [SET LOCAL search_path = t] SELECT 1"]
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Compares the database with what the files have made of it.
 
 use crate::bookkeeping::{PREFIX, run};
-use crate::catalog::{self, Facts};
+use crate::catalog::{self, Facts, Unvalidated};
 use crate::error::Error;
 use crate::files::MigrationFile;
 use crate::jobs;
@@ -98,6 +98,19 @@ impl Migrator {
             })
             .await?;
         let mut live = live;
+        // A table of another application is none of these migrations' business.
+        let is_own = |table: &String| live.contains_key(table);
+        let invalid_indexes =
+            invalid.into_iter().filter(|index| is_own(&index.table)).map(|index| index.name).collect();
+        let is_declared = |one: &Unvalidated| {
+            let facts = recorded.as_ref().and_then(|recorded| recorded.get(&one.table));
+            facts.is_some_and(|facts| facts.contains(&one.fact)) && !self.validates(&one.name)
+        };
+        let unvalidated_constraints = unvalidated
+            .into_iter()
+            .filter(|one| is_own(&one.table) && !is_declared(one))
+            .map(|one| one.full_name)
+            .collect();
         for lines in live.values_mut() {
             *lines = lines.join("\n").lines().map(str::to_owned).collect();
         }
@@ -107,9 +120,22 @@ impl Migrator {
             missing: gone.map(|record| record.file.clone()).collect(),
             unrecorded: recorded.is_none(),
             differences: recorded.map_or_else(Vec::new, |recorded| differences(&recorded, &live)),
-            invalid_indexes: invalid.into_iter().map(|index| index.name).collect(),
-            unvalidated_constraints: unvalidated,
+            invalid_indexes,
+            unvalidated_constraints,
             other_tables,
+        })
+    }
+
+    /// Whether a file validates a constraint of this name.
+    fn validates(&self, name: &str) -> bool {
+        let mut statements = self.migrations.files().iter().flat_map(MigrationFile::statements);
+        statements.any(|statement| {
+            statement.words().windows(3).any(|words| {
+                let [validate, constraint, named] = words else { return false };
+                validate.is("VALIDATE")
+                    && constraint.is("CONSTRAINT")
+                    && statement.name(named).as_deref() == Some(name)
+            })
         })
     }
 
@@ -121,9 +147,8 @@ impl Migrator {
         let sql = format!("SELECT object FROM {}", self.tables.table("snapshot"));
         let rows = client.query(&sql, &[]).await?;
         let known: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
-        let mut tables = catalog::tables(client, PREFIX).await?;
-        tables.retain(|table| !known.contains(table));
-        Ok(tables)
+        let tables = catalog::tables(client, PREFIX).await?;
+        Ok(tables.into_iter().map(|table| table.full_name).filter(|table| !known.contains(table)).collect())
     }
 }
 

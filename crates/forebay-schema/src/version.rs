@@ -106,18 +106,26 @@ pub(crate) fn read_name(stem: &str) -> Named {
     }
     let stem = stem.strip_prefix(['v', 'V']).unwrap_or(stem);
     let digits = stem.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(stem.len());
-    let version = match diesel(stem) {
+    let version = match date(stem) {
         Some(version) => Version::parse(&version),
         None => Version::parse(stem[..digits].trim_end_matches('.')),
     };
     version.map_or(Named::Other, Named::Migration)
 }
 
-/// The time in names such as `2024-01-01-120000_create`.
-fn diesel(stem: &str) -> Option<String> {
+/// The date in names such as `2024-01-01_create`, with the time in those of diesel (`2024-01-01-120000_create`), or the number of a
+/// file of that day.
+fn date(stem: &str) -> Option<String> {
     let (time, _) = stem.split_once('_').unwrap_or((stem, ""));
-    let lengths: Vec<usize> = time.split('-').map(str::len).collect();
-    (lengths == [4, 2, 2, 6]).then(|| time.replace('-', ""))
+    let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let parts: Vec<&str> = time.split('-').take_while(is_number).collect();
+    let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+    match lengths[..] {
+        [4, 2, 2, 6, ..] => Some(parts[..4].concat()),
+        [4, 2, 2] => Some(parts.concat()),
+        [4, 2, 2, ..] => Some(format!("{}.{}", parts[..3].concat(), parts[3])),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -147,6 +155,10 @@ mod tests {
             ("001-2fa", "001"),
             ("2024-01-01-120000_create_users", "20240101120000"),
             ("00000000000000_diesel_initial_setup", "00000000000000"),
+            ("2024-01-02_create", "20240102"),
+            ("2024-01-02-create", "20240102"),
+            ("2024-01-02-3-create", "20240102.3"),
+            ("2024-5_x", "2024"),
             ("7", "7"),
             ("0002.name", "0002"),
         ] {

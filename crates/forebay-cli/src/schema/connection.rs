@@ -32,13 +32,17 @@ pub(super) async fn connect() -> anyhow::Result<Dsql> {
         .max_open(CONNECTIONS)
         .on_demand(1)
         .startup_jitter(Duration::ZERO)
+        .fill_timeout(Duration::ZERO)
         .rate(10.0, 10)
         .server_limit(Duration::from_secs(3_600));
     let variables = VARIABLES
         .iter()
         .filter_map(|name| Some((*name, std::env::var(name).ok().filter(|value| !value.is_empty())?)));
     let options = OptionsBuilder::from_variables(variables).reservoir(true).config(config).build()?;
-    sign(options).await
+    let dsql = sign(options).await?;
+    // Whether the cluster can be reached is known before anything begins.
+    drop(dsql.acquire().await?);
+    Ok(dsql)
 }
 
 #[cfg(feature = "aws")]

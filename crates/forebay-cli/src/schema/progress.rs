@@ -9,6 +9,8 @@ use forebay::rt::TokioRuntime;
 use forebay_schema::{Event, Finding};
 use parking_lot::Mutex;
 
+use super::report::count;
+use crate::printable::printable_lines;
 use crate::progress_bar::ProgressBar;
 
 /// A bar on a terminal, and lines elsewhere.
@@ -57,8 +59,12 @@ impl Progress {
             Event::TookOver { holder } => {
                 self.line(&format!("took over from a run that has not moved for its lease ({holder})"));
             }
-            Event::File { file, done: 0, of } => self.line(&format!("{file}: {of} statements")),
-            Event::File { file, done, of } => self.line(&format!("{file}: {of} statements, {done} are applied already")),
+            Event::Fixed(Finding { file, line, remedy, .. }) => self.line(&format!("{file}:{line}: fixed: {remedy}")),
+            Event::File { file, done: 0, of } => self.line(&format!("{file}: {}", count(*of, "statement"))),
+            Event::File { file, done, of } => {
+                let are = if *done == 1 { "is" } else { "are" };
+                self.line(&format!("{file}: {}, {done} {are} applied already", count(*of, "statement")));
+            }
             Event::Statement { file, line, number, of, summary } => {
                 *state = State { statement: *number, of: *of, job: None };
                 if self.0.is_terminal {
@@ -95,24 +101,17 @@ impl Progress {
         }
     }
 
-    /// Says which statements `--fix` writes otherwise.
-    pub(super) fn say_fixes(&self, findings: &[Finding]) {
-        for finding in findings.iter().filter(|finding| finding.fixable) {
-            self.line(&format!("{}:{}: fixed: {}", finding.file, finding.line, finding.remedy));
-        }
-    }
-
     fn bar(&self, state: &State, words: &str) {
         let done = u64::try_from(state.statement.saturating_sub(1)).unwrap_or_default();
         let of = u64::try_from(state.of).unwrap_or(u64::MAX);
-        let words: String = words.chars().take(WORDS).collect();
+        let words: String = printable_lines(words).chars().take(WORDS).collect();
         self.0.bar.show(done, of, || words);
     }
 
     fn line(&self, text: &str) {
         self.0.bar.clear();
         // If it cannot be written, the run goes on.
-        let _ = writeln!(io::stderr(), "{text}");
+        let _ = writeln!(io::stderr(), "{}", printable_lines(text));
     }
 
     pub(super) fn clear(&self) {

@@ -10,21 +10,27 @@ use serde_json::{Value, json};
 use super::Answer;
 
 pub(super) fn summary(migrations: &Migrations, summary: &Summary) -> Answer {
-    let Summary { applied, statements, version, .. } = summary;
+    let Summary { applied, recorded, statements, version, .. } = summary;
     let version_text = version.as_deref().unwrap_or("none");
-    let text = match applied.len() {
-        0 => format!("{}: no change; version {version_text}\n", migrations.name()),
-        files => {
-            format!(
-                "{}: {} and {} applied; version {version_text}\n",
-                migrations.name(),
-                count(files, "file"),
-                count(*statements, "statement")
-            )
-        }
-    };
-    let json = json!({ "name": migrations.name(), "applied": applied, "statements": statements, "version": version });
-    Answer { json, text, is_good: true }
+    let mut done = Vec::new();
+    if !recorded.is_empty() {
+        done.push(format!("{} recorded, and not run", count(recorded.len(), "file")));
+    }
+    if !applied.is_empty() {
+        done.push(format!(
+            "{} and {} applied",
+            count(applied.len(), "file"),
+            count(*statements, "statement")
+        ));
+    }
+    if done.is_empty() {
+        done.push("no change".to_owned());
+    }
+    let text = format!("{}: {}; version {version_text}\n", migrations.name(), done.join(", "));
+    let json = json!({
+        "name": migrations.name(), "applied": applied, "recorded": recorded, "statements": statements, "version": version,
+    });
+    Answer::good(json, text)
 }
 
 pub(super) fn plan(plan: &Plan) -> Answer {
@@ -36,6 +42,9 @@ pub(super) fn plan(plan: &Plan) -> Answer {
             statement.replace('\n', "\n-- ")
         );
     }
+    for file in &plan.recorded {
+        let _ = writeln!(text, "-- {file} would be recorded as applied, and not run\n");
+    }
     let mut transactions = Vec::new();
     for one in &plan.transactions {
         let _ = write!(text, "-- {}:{}\nBEGIN;\n", one.file, one.line);
@@ -46,7 +55,9 @@ pub(super) fn plan(plan: &Plan) -> Answer {
         transactions.push(json!({ "file": one.file, "line": one.line, "statements": one.statements, "has_job": one.has_job }));
     }
     let _ = writeln!(text, "-- {} would run", count(plan.transactions.len(), "transaction"));
-    Answer { json: json!({ "transactions": transactions, "in_flight": plan.in_flight }), text, is_good: true }
+    let json =
+        json!({ "recorded": plan.recorded, "transactions": transactions, "in_flight": plan.in_flight });
+    Answer { is_sql: true, ..Answer::good(json, text) }
 }
 
 pub(super) fn findings(migrations: &Migrations, findings: &[Finding]) -> Answer {
@@ -60,7 +71,7 @@ pub(super) fn findings(migrations: &Migrations, findings: &[Finding]) -> Answer 
         number => writeln!(text, "{files}: {} that Aurora DSQL refuses", count(number, "problem")),
     };
     let json = json!({ "files": migrations.files().len(), "findings": json_findings(findings) });
-    Answer { json, text, is_good: findings.is_empty() }
+    Answer { is_good: findings.is_empty(), ..Answer::good(json, text) }
 }
 
 fn json_findings(findings: &[Finding]) -> Vec<Value> {
@@ -94,7 +105,7 @@ pub(super) fn status(status: &Status) -> Answer {
     let json = json!({
         "name": status.name, "set_up": status.is_set_up, "up_to_date": is_good, "lock_holder": status.holder, "files": files,
     });
-    Answer { json, text, is_good }
+    Answer { is_good, ..Answer::good(json, text) }
 }
 
 fn words(file: &FileStatus) -> String {
@@ -157,7 +168,7 @@ pub(super) fn verification(found: &Verification, strict: bool) -> Answer {
         "unvalidated_constraints": found.unvalidated_constraints, "unrecorded": found.unrecorded,
         "other_tables": found.other_tables,
     });
-    Answer { json, text, is_good }
+    Answer { is_good, ..Answer::good(json, text) }
 }
 
 /// An error, for programs.
@@ -169,6 +180,6 @@ pub(super) fn failure(error: &anyhow::Error) -> Value {
     json!({ "error": format!("{error:#}"), "findings": findings })
 }
 
-fn count(number: usize, noun: &str) -> String {
+pub(super) fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

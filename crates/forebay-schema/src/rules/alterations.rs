@@ -2,12 +2,13 @@
 
 use super::types::Type;
 use super::{Known, Refusal, Rules, find, has, tables, types};
+use crate::definition::is_exclusion;
 use crate::sql::{Statement, Word};
 
 /// Words that begin a constraint of a column.
 const CONSTRAINTS: [&str; 7] = ["CHECK", "DEFAULT", "GENERATED", "NOT", "UNIQUE", "PRIMARY", "REFERENCES"];
 /// Words that begin a constraint of a table.
-const OF_TABLE: [&str; 6] = ["CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "EXCLUDE"];
+const OF_TABLE: [&str; 5] = ["CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN"];
 
 /// Actions that are refused, the rest of the server's message, and what to do instead.
 const ACTIONS: [(&[&str], &str, &str); 6] = [
@@ -65,7 +66,8 @@ fn actions(statement: &Statement) -> impl Iterator<Item = &[Word]> {
 /// The column that an action adds: its name and what follows.
 fn added_column(action: &[Word]) -> Option<&[Word]> {
     let [add, rest @ ..] = action else { return None };
-    if !add.is("ADD") || rest.first().is_some_and(|word| OF_TABLE.contains(&word.key())) {
+    if !add.is("ADD") || rest.first().is_some_and(|word| OF_TABLE.contains(&word.key())) || is_exclusion(rest)
+    {
         return None;
     }
     let skip = ["COLUMN", "IF", "NOT", "EXISTS"];
@@ -214,6 +216,7 @@ mod tests {
             "ALTER TABLE t ADD FOREIGN KEY (a) REFERENCES t (id) NOT VALID, ADD COLUMN b int",
             "ALTER TABLE t ADD COLUMN c text STORAGE DEFAULT, ADD d int",
             "ALTER TABLE t ADD COLUMN generated int",
+            "ALTER TABLE t ADD exclude boolean",
             "ALTER TABLE t ALTER COLUMN type SET DEFAULT 'a'",
             "ALTER TABLE t ALTER type SET DEFAULT 'a'",
             "ALTER TABLE t ALTER id ADD GENERATED ALWAYS AS IDENTITY (CACHE 1)",

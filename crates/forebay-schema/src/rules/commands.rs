@@ -1,7 +1,7 @@
 //! Commands that are refused whatever they say.
 
 use super::{Refusal, has};
-use crate::sql::{Kind, Statement, Word};
+use crate::sql::{Statement, Word};
 
 /// The first words of a statement, the server's message, and what to do instead.
 type Command = (&'static [&'static str], &'static str, &'static str);
@@ -64,6 +64,16 @@ const COMMANDS: &[Command] = &[
     ),
     (
         &["CREATE", "TEMP", "VIEW"],
+        "TEMPORARY or TEMP view not supported for CREATE VIEW",
+        "use an ordinary view",
+    ),
+    (
+        &["CREATE", "OR", "REPLACE", "TEMPORARY", "VIEW"],
+        "TEMPORARY or TEMP view not supported for CREATE VIEW",
+        "use an ordinary view",
+    ),
+    (
+        &["CREATE", "OR", "REPLACE", "TEMP", "VIEW"],
         "TEMPORARY or TEMP view not supported for CREATE VIEW",
         "use an ordinary view",
     ),
@@ -167,8 +177,14 @@ pub(super) fn check(statement: &Statement) -> Option<Refusal> {
         return refuse(message, remedy);
     }
     match (statement.key(0), statement.key(1)) {
-        _ if statement.kind() == Kind::Psql => {
+        _ if words.iter().any(|word| word.is("\\")) => {
             refuse("a command of psql", "remove it: only SQL is sent to the server")
+        }
+        ("DROP", "INDEX") if statement.key(2) == "CONCURRENTLY" => {
+            refuse("DROP INDEX CONCURRENTLY cannot run inside a transaction block", "remove CONCURRENTLY")
+        }
+        ("COMMENT", _) if statement.key(2) == "EXTENSION" => {
+            refuse("must be owner of the extension", "remove it: there are no extensions")
         }
         ("ANALYZE" | "ANALYSE", _) if is_analyze_of_everything(words) => {
             refuse("ANALYZE without a table not supported", "name the table, or remove it")
@@ -187,7 +203,8 @@ pub(super) fn check(statement: &Statement) -> Option<Refusal> {
         ("ALTER", "ROLE" | "USER") if words.iter().any(|word| word.is("SET") || word.is("RESET")) => {
             refuse(ROLE_SETTING, "set it in the session")
         }
-        ("GRANT" | "REVOKE", _) if has(words, &["SCHEMA", "PUBLIC"]) => {
+        // Tables in it may be granted: ALL TABLES IN SCHEMA public.
+        ("GRANT" | "REVOKE", _) if has(words, &["ON", "SCHEMA", "PUBLIC"]) => {
             refuse(PUBLIC, "privileges of the schema public are fixed: use a schema of your own")
         }
         ("CREATE", _) => function(statement),
@@ -231,4 +248,31 @@ fn statistics(statement: &Statement) -> Option<Refusal> {
     let target: u32 = number.key().parse().ok()?;
     let message = format!("statistics target {target} exceeds maximum allowed value of 100");
     (target > 100).then(|| Refusal::new(statement, message, "use 100 or less"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rules::{Rules, refusals};
+
+    #[test]
+    fn commands_are_refused_by_their_words() {
+        let view = "TEMPORARY or TEMP view not supported for CREATE VIEW";
+        for (sql, message) in [
+            ("GRANT USAGE ON SCHEMA public TO r", "feature not supported on system entity"),
+            ("CREATE OR REPLACE TEMP VIEW v AS SELECT 1", view),
+            ("DROP INDEX CONCURRENTLY i", "DROP INDEX CONCURRENTLY cannot run inside a transaction block"),
+            ("SELECT 1 \\gexec\nSELECT 2", "a command of psql"),
+            ("\\connect other", "a command of psql"),
+        ] {
+            assert_eq!(refusals(sql, Rules::Today), [message], "{sql}");
+        }
+        for fine in [
+            "GRANT SELECT ON ALL TABLES IN SCHEMA public TO r",
+            "ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT ON TABLES TO r",
+            "DROP INDEX concurrently_built",
+            "SELECT E'\\\\', '\\'",
+        ] {
+            assert_eq!(refusals(fine, Rules::Today), [""; 0], "{fine}");
+        }
+    }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::{Known, Refusal, Rules, tables};
 use crate::sql::{Statement, Word};
 
-/// What may follow the column of a key. Anything else is an operator class.
-const AFTER_COLUMN: [&str; 5] = ["COLLATE", "ASC", "DESC", "NULLS", "("];
+/// What may follow a key. Anything else is an operator class.
+const AFTER_KEY: [&str; 3] = ["ASC", "DESC", "NULLS"];
 
 pub(super) fn check(statement: &Statement, rules: Rules, known: &Known) -> Vec<Refusal> {
     let words = statement.words();
@@ -76,7 +76,7 @@ fn keys(statement: &Statement, rules: Rules, known: &Known) -> Vec<Refusal> {
             refusals.push(Refusal::new(statement, message, "index a column").at(statement, &key[0]));
         }
         columns.push(if is_expression { None } else { Some(&key[0]) });
-        let class = key.get(1).filter(|word| !is_expression && !AFTER_COLUMN.contains(&word.key()));
+        let class = class(key, is_expression);
         if let Some(word) = class.filter(|word| !is_default_class(statement, word)) {
             let message = "opclass not supported for index keys";
             refusals.push(Refusal::new(statement, message, "remove it").at(statement, word));
@@ -93,6 +93,21 @@ fn keys(statement: &Statement, rules: Rules, known: &Known) -> Vec<Refusal> {
         refusals.extend(tables::key_columns(statement, key, &columns, types, rules));
     }
     refusals
+}
+
+/// The operator class of a key: what follows the column or expression, and its collation.
+fn class(key: &[Word], is_expression: bool) -> Option<&Word> {
+    let mut at = 1;
+    if is_expression {
+        at = key.iter().position(|word| word.is(")") && word.depth == key[0].depth)? + 1;
+    }
+    if key.get(at).is_some_and(|word| word.is("COLLATE")) {
+        at += 2;
+        while key.get(at).is_some_and(|word| word.is(".")) {
+            at += 2;
+        }
+    }
+    key.get(at).filter(|word| word.is_name() && !AFTER_KEY.contains(&word.key()))
 }
 
 /// Whether an operator class is the one that a type has anyway, such as `text_ops`.
@@ -126,6 +141,12 @@ mod tests {
             ("CREATE INDEX ASYNC i ON t (a DESC)", "specifying sort order not supported for index keys"),
             ("CREATE INDEX ASYNC i ON t (a text_pattern_ops)", "opclass not supported for index keys"),
             (
+                "CREATE INDEX ASYNC i ON t (a COLLATE \"C\" text_pattern_ops)",
+                "opclass not supported for index keys",
+            ),
+            ("CREATE INDEX ASYNC i ON t (lower(a) text_pattern_ops)", "opclass not supported for index keys"),
+            ("CREATE INDEX ASYNC i ON t ((a || b) text_pattern_ops)", "opclass not supported for index keys"),
+            (
                 "CREATE TABLE t (d jsonb); CREATE INDEX ASYNC ON t (d)",
                 "datatype jsonb is not supported in a key",
             ),
@@ -139,6 +160,7 @@ mod tests {
         for fine in [
             "CREATE UNIQUE INDEX ASYNC IF NOT EXISTS i ON t (a NULLS FIRST, b COLLATE \"C\") INCLUDE (w)",
             "CREATE INDEX ASYNC ON ONLY s.t (a int4_ops)",
+            "CREATE INDEX ASYNC ON t (lower(a) COLLATE pg_catalog.\"C\" NULLS FIRST, (a || b))",
             "CREATE TABLE t (d jsonb); CREATE INDEX ASYNC ON t ((d->>'a'))",
         ] {
             assert_eq!(refusals(fine, Rules::Today), [""; 0], "{fine}");

@@ -51,7 +51,8 @@ fn copy(statement: &Statement) -> Option<Refusal> {
         words.windows(2).any(|pair| pair[0].depth == 0 && pair[0].is(keys[0]) && pair[1].is(keys[1]))
     };
     if outside(&["TO", "STDOUT"]) {
-        return None;
+        let message = "a migration has no place for the rows of COPY ... TO STDOUT";
+        return Some(Refusal::new(statement, message, "remove it"));
     }
     let message = match outside(&["FROM", "STDIN"]) {
         true => "a migration has no rows to send for COPY ... FROM STDIN",

@@ -39,7 +39,11 @@ pub(super) fn check(statement: &Statement, rules: Rules) -> Option<Refusal> {
         },
         _ => statement.words().get(at).and_then(|word| statement.name(word))?,
     };
-    if name == "standard_conforming_strings" && statement.words().last().is_some_and(|word| word.is("OFF")) {
+    let value = statement.words().last().map_or("", |word| &statement.text()[word.range.clone()]);
+    let is_on = ["ON", "TRUE", "YES", "1", "DEFAULT"]
+        .iter()
+        .any(|on| value.trim_matches('\'').eq_ignore_ascii_case(on));
+    if name == "standard_conforming_strings" && statement.key(0) == "SET" && !is_on {
         let message = "strings would be read otherwise from here on";
         return Some(Refusal::new(
             statement,
@@ -53,6 +57,12 @@ pub(super) fn check(statement: &Statement, rules: Rules) -> Option<Refusal> {
         return None;
     }
     let message = format!("setting configuration parameter \"{name}\" not supported");
+    // Without them, somebody else would own what the file creates.
+    if ["role", "session_authorization", "authorization"].contains(&name.as_str())
+        || statement.key(at + 1) == "AUTHORIZATION"
+    {
+        return Some(Refusal::new(statement, message, "remove it, and connect as that role"));
+    }
     Some(Refusal::new(statement, message, "remove it").fixable())
 }
 
@@ -64,6 +74,19 @@ pub(crate) fn can_be_left_out(statement: &Statement) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::rules::{Rules, refusals};
+
+    #[test]
+    fn whose_objects_they_are_is_not_left_out() {
+        let fixable = |sql: &str| super::can_be_left_out(&crate::sql::Statement::parse(sql));
+        assert!(fixable("SET statement_timeout = 0"));
+        for sql in
+            ["SET ROLE app", "SET SESSION AUTHORIZATION app", "SET standard_conforming_strings = 'off'"]
+        {
+            assert_eq!(refusals(sql, Rules::Today).len(), 1, "{sql}");
+            assert!(!fixable(sql), "{sql}");
+        }
+        assert_eq!(refusals("SET standard_conforming_strings = on", Rules::Today), [""; 0]);
+    }
 
     #[test]
     fn few_settings_can_be_changed() {

@@ -10,26 +10,26 @@ pub(super) fn check(statements: &[Statement], done: usize) -> Vec<Refusal> {
     let mut refusals = Vec::new();
     let mut at = 0;
     while let Some(statement) = statements.get(at) {
-        let mut next = at + 1;
+        let end = if statement.kind() == Kind::Begin { group(statements, at) } else { None };
+        let next = end.unwrap_or(at) + 1;
         let mut refuse = |refusal: Refusal| {
-            if at >= done || next > done {
+            // What is applied was accepted, as it was or with a fix.
+            if next > done {
                 refusals.push(refusal);
             }
         };
         match statement.kind() {
             Kind::Begin => {
                 isolation(statement).into_iter().for_each(&mut refuse);
-                match group(statements, at) {
-                    Some(end) => {
-                        if !is_one_transaction(&statements[at + 1..end]) {
-                            refusals.push(several(statement, &statements[at + 1..end]));
-                        }
-                        next = end + 1;
+                match end {
+                    Some(end) if !is_one_transaction(&statements[at + 1..end]) => {
+                        refuse(several(statement, &statements[at + 1..end]));
                     }
+                    Some(_) => {}
                     None => {
                         let remedy =
                             "end it with COMMIT, or remove BEGIN: each statement is a transaction of its own";
-                        refusals.push(Refusal::new(statement, "a transaction that does not end", remedy));
+                        refuse(Refusal::new(statement, "a transaction that does not end", remedy));
                     }
                 }
             }
@@ -71,7 +71,17 @@ pub(super) fn isolation(statement: &Statement) -> Option<Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use crate::files::Migrations;
     use crate::rules::{Rules, refusals};
+
+    /// What an earlier run has taken apart with a fix is not refused again.
+    #[test]
+    fn what_is_applied_is_not_refused() {
+        let text = "BEGIN; CREATE TABLE a (i int); CREATE TABLE b (i int); COMMIT; SELECT 1";
+        let migrations = Migrations::embedded(&[("1.sql", text)]).unwrap();
+        let refused = |done| super::check(migrations.files()[0].statements(), done).len();
+        assert_eq!((refused(0), refused(2), refused(4)), (1, 1, 0));
+    }
 
     #[test]
     fn transactions_contain_rows_or_one_change_of_the_schema() {

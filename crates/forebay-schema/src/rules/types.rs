@@ -47,6 +47,7 @@ const SUPPORTED: &[(&str, &str)] = &[
 
 /// Types of PostgreSQL that no column may have, and their full names where these differ.
 const UNSUPPORTED: &[(&str, &str)] = &[
+    ("\"char\"", "\"char\""),
     ("aclitem", "aclitem"),
     ("bit varying", "bit varying"),
     ("bit", "bit"),
@@ -87,8 +88,10 @@ const UNSUPPORTED: &[(&str, &str)] = &[
 pub(super) const SERIALS: [&str; 6] = ["serial", "serial2", "serial4", "serial8", "bigserial", "smallserial"];
 
 /// Types that consist of several words.
-const SEVERAL: [&[&str]; 6] = [
+const SEVERAL: [&[&str]; 8] = [
     &["DOUBLE", "PRECISION"],
+    &["NATIONAL", "CHAR", "VARYING"],
+    &["NATIONAL", "CHAR"],
     &["NATIONAL", "CHARACTER", "VARYING"],
     &["NATIONAL", "CHARACTER"],
     &["CHARACTER", "VARYING"],
@@ -119,6 +122,11 @@ impl Type {
             .find(|keys| rest.len() >= keys.len() && rest.iter().zip(**keys).all(|(word, key)| word.is(key)));
         let (name, mut at) = match several {
             Some(["CHAR", "VARYING"]) => ("character varying".to_owned(), 2),
+            Some(keys @ ["NATIONAL", "CHAR", ..]) => {
+                (format!("character{}", if keys.len() == 3 { " varying" } else { "" }), keys.len())
+            }
+            // It is another type than char.
+            None if statement.text()[first.range.clone()] == *"\"char\"" => ("\"char\"".to_owned(), 1),
             Some(keys) => (keys.join(" ").to_lowercase(), keys.len()),
             None => (statement.name(first)?, 1),
         };
@@ -214,7 +222,8 @@ mod tests {
         let types = "smallint, integer, bigint, real, double precision, numeric, numeric(18,6), decimal(10,2), character(10), \
                      character varying(20), bpchar(5), text, date, time, time with time zone, timestamp, timestamp(3) with time zone, \
                      interval, boolean, bytea, uuid, json, jsonb, int2, int8, float4, bool, varchar(5), char(5), dec, timetz, \
-                     timestamptz, pg_catalog.int4, varchar, \"text\", float(53), timestamp without time zone";
+                     timestamptz, pg_catalog.int4, varchar, \"text\", float(53), timestamp without time zone, \
+                     national char(5), national char varying(5), nchar varying(5)";
         // Commas in parentheses do not separate.
         let types = types.replace("(18,6)", "(18;6)").replace("(10,2)", "(10;2)");
         for kind in types.split(", ") {
@@ -233,6 +242,7 @@ mod tests {
             ("varchar(3) ARRAY", "datatype character varying[] not supported"),
             ("timestamptz[]", "datatype timestamp with time zone[] not supported"),
             ("money", "datatype money not supported"),
+            ("\"char\"", "datatype \"char\" not supported"),
             ("varbit(8)", "datatype bit varying not supported"),
             ("inet", "datatype inet not supported"),
             ("mood", "type \"mood\" does not exist"),

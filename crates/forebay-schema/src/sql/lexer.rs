@@ -149,20 +149,32 @@ impl<'a> Lexer<'a> {
             match (self.byte(at), self.byte(at + 1)) {
                 (b'\\', _) if escapes => at += 2,
                 (b'\'', b'\'') => at += 2,
-                (b'\'', _) => {
-                    let rest = &self.bytes()[at + 1..];
-                    let space = rest.iter().position(|byte| !byte.is_ascii_whitespace());
-                    let space = &rest[..space.unwrap_or(rest.len())];
-                    let goes_on = space.contains(&b'\n') && self.byte(at + 1 + space.len()) == b'\'';
-                    if !goes_on {
-                        return Ok(at + 1);
-                    }
-                    at += 1 + space.len() + 1;
-                }
+                (b'\'', _) => match self.continuation(at + 1) {
+                    Some(quote) => at = quote + 1,
+                    None => return Ok(at + 1),
+                },
                 _ => at += 1,
             }
         }
         Err(Unfinished { what: "the string", at: start })
+    }
+
+    /// The quote with which a string goes on that has ended at `at`: there are only spaces, line comments and a line break
+    /// between.
+    fn continuation(&self, mut at: usize) -> Option<usize> {
+        let mut is_next_line = false;
+        loop {
+            match (self.byte(at), self.byte(at + 1)) {
+                (b'\n' | b'\r', _) => (is_next_line, at) = (true, at + 1),
+                (b' ' | b'\t' | 0x0b | 0x0c, _) => at += 1,
+                (b'-', b'-') => {
+                    let rest = &self.bytes()[at..];
+                    at += rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'))?;
+                }
+                (b'\'', _) if is_next_line => return Some(at),
+                _ => return None,
+            }
+        }
     }
 
     fn quoted_name_end(&self, start: usize, quote: usize) -> Result<usize, Unfinished> {
@@ -243,6 +255,8 @@ mod tests {
             (r"'a\' x", vec![r"'a\'", "x"]),
             (r"E'a\'; b' x", vec![r"E'a\'; b'", "x"]),
             ("e'a'\n 'b\\'' x", vec!["e'a'\n 'b\\''", "x"]),
+            ("E'a' -- it's\n -- x\n 'b\\'' x", vec!["E'a' -- it's\n -- x\n 'b\\''", "x"]),
+            ("'a' -- it's\n, 'b'", vec!["'a'", ",", "'b'"]),
             ("'a' 'b'", vec!["'a'", "'b'"]),
             ("U&'d;' U&\"d;\" u", vec!["U&'d;'", "U&\"d;\"", "u"]),
             ("u & 1", vec!["u", "&", "1"]),

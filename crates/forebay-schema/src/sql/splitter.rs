@@ -30,32 +30,39 @@ struct Splitter<'a> {
 
 impl Splitter<'_> {
     fn run(&mut self) -> Result<(), Unfinished> {
-        // Inside of parentheses and of a function's body, as psql counts them, a semicolon does not end a statement.
-        let (mut parentheses, mut blocks) = (0_usize, 0_usize);
+        // Inside of parentheses and of a function's body, as psql counts them, a semicolon does not end a statement. These
+        // are where they begin.
+        let (mut parentheses, mut blocks) = (Vec::new(), Vec::new());
         while let Some(token) = self.lexer.next()? {
             let text = &self.sql[token.range.clone()];
             match text {
-                ";" if parentheses == 0 && blocks == 0 => {
+                ";" if parentheses.is_empty() && blocks.is_empty() => {
                     self.end();
                     continue;
                 }
-                "(" => parentheses += 1,
-                ")" => parentheses = parentheses.saturating_sub(1),
+                "(" => parentheses.push(token.range.start),
+                ")" => drop(parentheses.pop()),
                 "\\" if self.tokens.is_empty() => {
                     self.psql_command(&token);
                     continue;
                 }
-                _ if token.kind == TokenKind::Word && parentheses == 0 && self.is_routine() => {
+                _ if token.kind == TokenKind::Word && parentheses.is_empty() && self.is_routine() => {
                     let is = |word: &str| text.eq_ignore_ascii_case(word);
-                    if is("BEGIN") || is("CASE") && blocks > 0 {
-                        blocks += 1;
+                    if is("BEGIN") || is("CASE") && !blocks.is_empty() {
+                        blocks.push(token.range.start);
                     } else if is("END") {
-                        blocks = blocks.saturating_sub(1);
+                        blocks.pop();
                     }
                 }
                 _ => {}
             }
             self.tokens.push(token);
+        }
+        if let Some(at) = parentheses.first() {
+            return Err(Unfinished { what: "the parenthesis", at: *at });
+        }
+        if let Some(at) = blocks.first() {
+            return Err(Unfinished { what: "the body", at: *at });
         }
         self.end();
         Ok(())
@@ -150,6 +157,17 @@ mod tests {
             problem.map(|problem| (problem.line, problem.message)),
             Some((2, "the string that begins here has no end".to_owned()))
         );
+        for (sql, line, what) in [
+            ("CREATE TABLE t (\n a numeric(1, 2);\nSELECT 1;", 1, "the parenthesis"),
+            ("SELECT 1;\nSELECT (1;\nSELECT 2;", 2, "the parenthesis"),
+            ("CREATE FUNCTION f() RETURNS int\nBEGIN ATOMIC SELECT 1;\nSELECT 2;", 2, "the body"),
+        ] {
+            let problem = split(sql).1.unwrap();
+            assert_eq!(
+                (problem.line, problem.message),
+                (line, format!("{what} that begins here has no end"))
+            );
+        }
     }
 
     proptest! {

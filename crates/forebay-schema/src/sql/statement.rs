@@ -143,7 +143,8 @@ impl Statement {
     pub(crate) fn name(&self, word: &Word) -> Option<String> {
         let text = &self.text[word.range.clone()];
         let mut name = match word.kind {
-            TokenKind::Word => text.to_lowercase(),
+            // The server leaves other letters as they are.
+            TokenKind::Word => text.to_ascii_lowercase(),
             TokenKind::QuotedName => {
                 let inner = text.trim_start_matches(['u', 'U', '&']);
                 inner[1..inner.len().max(2) - 1].replace("\"\"", "\"")
@@ -206,6 +207,8 @@ fn kind(words: &[Word]) -> Kind {
         "SELECT" if key(1) == "SET_CONFIG" || key(1) == "PG_CATALOG" && key(3) == "SET_CONFIG" => Kind::Set,
         "INSERT" | "UPDATE" | "DELETE" | "MERGE" | "COPY" | "CALL" | "SELECT" | "WITH" | "VALUES"
         | "TABLE" | "(" => Kind::Dml,
+        // It runs what it explains.
+        "EXPLAIN" if words.iter().any(|word| word.is("ANALYZE") || word.is("ANALYSE")) => Kind::Dml,
         "ANALYZE" | "ANALYSE" | "SHOW" | "EXPLAIN" => Kind::Repeatable,
         _ => Kind::Other,
     }
@@ -230,6 +233,8 @@ mod tests {
             ("select pg_catalog.set_config('search_path', '', false)", Kind::Set),
             ("truncate t", Kind::Other),
             ("analyze t", Kind::Repeatable),
+            ("explain (analyze) insert into t values (1)", Kind::Dml),
+            ("explain delete from t", Kind::Repeatable),
             ("\\connect x", Kind::Psql),
         ] {
             assert_eq!(Statement::parse(sql).kind(), kind, "{sql}");
@@ -241,6 +246,7 @@ mod tests {
         let statement = Statement::parse("CREATE INDEX Abc ON s.\"D\"\"e\" (F) -- g");
         let names: Vec<String> = statement.names().into_iter().collect();
         assert_eq!(names, ["D\"e", "abc", "create", "f", "index", "on", "s"]);
+        assert_eq!(Statement::parse("ÄRGER_Über").names().first().map(String::as_str), Some("Ärger_Über"));
         let long = "é".repeat(40);
         assert_eq!(Statement::parse(&long).names().first().map(String::len), Some(62));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dsql_local::Rules;
 use forebay_schema::{Error, Event, Migrator};
 
-use super::cluster::{connect, setup, start, state};
+use super::cluster::{connect, files, rows, setup, start, state};
 use super::setup::orders;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -85,4 +85,39 @@ async fn a_run_stops_between_statements_and_continues() {
     // The lock is free at once.
     let summary = setup(&cluster, &orders()).await.unwrap();
     assert_eq!(summary.statements, 4);
+}
+
+/// A run that stops right after it has taken the lock, and wakes up when another one has it, leaves the other one's fence alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_run_that_was_replaced_does_not_write_its_fence() {
+    let cluster = start(Rules::Today);
+    let lease = Duration::from_millis(100);
+    setup(&cluster, &files(&[("0000_first.sql", "SELECT 1;")]).named("first")).await.unwrap();
+    let dsql = connect(&cluster).await;
+    dsql.run("die", async |tx| {
+        Ok::<_, forebay_dsql::Error>(
+            tx.batch_execute("UPDATE forebay_schema_lock SET holder = 'somebody who has died'").await?,
+        )
+    })
+    .await
+    .unwrap();
+    let (paused, is_paused) = mpsc::channel();
+    let (wake, woken) = mpsc::channel::<()>();
+    let woken = std::sync::Mutex::new(woken);
+    let slow = Migrator::new(connect(&cluster).await, orders()).lease(lease).observer(move |event| {
+        if matches!(event, Event::TookOver { .. }) {
+            paused.send(()).unwrap();
+            let _ = woken.lock().unwrap().recv();
+        }
+    });
+    let slow = tokio::spawn(async move { slow.setup().await });
+    tokio::task::block_in_place(|| is_paused.recv().unwrap());
+    let quick = Migrator::new(connect(&cluster).await, orders()).lease(lease);
+    assert_eq!(quick.setup().await.unwrap().applied.len(), 3);
+    let comment = "SELECT obj_description('forebay_schema_lock'::regclass, 'pg_class')";
+    let before = rows(&dsql, comment).await;
+    wake.send(()).unwrap();
+    let error = slow.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Deposed), "{error}");
+    assert_eq!(rows(&dsql, comment).await, before);
 }

@@ -81,15 +81,18 @@ async fn run_with(cluster: &Arc<Cluster>, migrations: &Migrations, mishap: Misha
             }
             Err(error) => assert!(error.into_panic().is::<Killed>(), "another panic"),
         }
-        let dsql = connect(cluster).await;
-        dsql.run("expire", async |tx| {
-            Ok::<_, forebay_dsql::Error>(
-                tx.batch_execute("UPDATE forebay_schema_lock SET holder = NULL").await?,
-            )
-        })
-        .await
-        .unwrap();
+        expire(cluster).await;
     }
+}
+
+/// As if the lease of a run that was killed were over.
+async fn expire(cluster: &Arc<Cluster>) {
+    let dsql = connect(cluster).await;
+    dsql.run("expire", async |tx| {
+        Ok::<_, forebay_dsql::Error>(tx.batch_execute("UPDATE forebay_schema_lock SET holder = NULL").await?)
+    })
+    .await
+    .unwrap();
 }
 
 /// The state after a run that nothing interrupts.
@@ -253,4 +256,102 @@ async fn a_table_with_other_columns_is_in_doubt() {
         matches!(&error, Error::Doubt { what, .. } if what.contains("other columns now: other")),
         "{error}"
     );
+}
+
+/// Lets a run end with the outcome of its last statement unknown, although that was applied.
+async fn lose_the_answer(cluster: &Arc<Cluster>, migrations: &Migrations, at: usize) {
+    let injected = Arc::clone(cluster);
+    let observer = move |event: &Event| match event {
+        Event::Statement { number, .. } if *number == at => {
+            injected.inject(fault("drop:at=after-commit,n=1"));
+        }
+        Event::Recovered { .. } => die(),
+        _ => {}
+    };
+    // No heartbeat takes the fault.
+    let migrator = Migrator::new(connect(cluster).await, migrations.clone()).lease(HOURS).observer(observer);
+    let ended = tokio::spawn(async move { migrator.setup().await }).await;
+    assert!(ended.unwrap_err().into_panic().is::<Killed>());
+    expire(cluster).await;
+}
+
+/// A table of another schema with the same name is not taken for the one that the file has made.
+#[tokio::test]
+async fn a_table_is_looked_for_on_the_path_of_the_file() {
+    let cluster = start(Rules::Today);
+    let migrations = files(&[(
+        "1.sql",
+        "CREATE TABLE orders (old int); CREATE SCHEMA s; SET search_path = s; CREATE TABLE orders (id int, v int);",
+    )]);
+    lose_the_answer(&cluster, &migrations, 4).await;
+    let summary = setup(&cluster, &migrations).await.unwrap();
+    assert_eq!(summary.applied, ["1.sql"]);
+}
+
+/// An index that could not be built and is nobody's business here stays as it is.
+#[tokio::test]
+async fn only_the_index_of_the_statement_is_built_again() {
+    let cluster = start(Rules::Today);
+    let migrations = files(&[(
+        "1.sql",
+        "CREATE TABLE orders (id int PRIMARY KEY, v int);
+         INSERT INTO orders VALUES (1, 1), (2, 1);
+         CREATE INDEX ASYNC mine ON orders (v);",
+    )]);
+    let first = files(&[(
+        "1.sql",
+        "CREATE TABLE orders (id int PRIMARY KEY, v int);
+         INSERT INTO orders VALUES (1, 1), (2, 1);
+         SELECT 1/0;",
+    )]);
+    setup(&cluster, &first).await.unwrap_err();
+    let dsql = connect(&cluster).await;
+    let connection = dsql.acquire().await.unwrap();
+    let job = loop {
+        if let Ok(row) = connection.query_one("CREATE UNIQUE INDEX ASYNC theirs ON orders (v)", &[]).await {
+            break row.get::<_, String>("job_id");
+        }
+    };
+    connection.batch_execute(&format!("CALL sys.wait_for_job('{job}')")).await.unwrap();
+    lose_the_answer(&cluster, &migrations, 3).await;
+    let summary = setup(&cluster, &migrations).await.unwrap();
+    assert_eq!(summary.applied, ["1.sql"]);
+    let indexes = rows(&dsql, "SELECT format('%s %s', indexrelid::regclass, indisvalid) FROM pg_index WHERE indrelid = 'orders'::regclass ORDER BY 1").await;
+    assert_eq!(indexes, ["mine t", "orders_pkey t", "theirs f"]);
+}
+
+/// What fails only at the commit has its place in a file, too.
+#[tokio::test]
+async fn a_transaction_that_fails_at_its_commit_is_named() {
+    let cluster = start(Rules::Today);
+    let migrations = files(&[(
+        "1.sql",
+        "CREATE TABLE orders (id int PRIMARY KEY, v text);\nINSERT INTO orders SELECT n, repeat(md5(n::text), 40000) FROM generate_series(1, 12) n;",
+    )]);
+    let error = setup(&cluster, &migrations).await.unwrap_err();
+    assert!(matches!(&error, Error::Statement { line: 2, .. }), "{error}");
+    assert!(error.to_string().contains("10mb exceeded"), "{error}");
+}
+
+/// Also if the table was changed in the meantime, by somebody who corrects it.
+#[tokio::test]
+async fn a_constraint_that_could_not_be_validated_is_validated_again() {
+    let cluster = start(Rules::Today);
+    let migrations = files(&[(
+        "1.sql",
+        "CREATE TABLE orders (id int PRIMARY KEY, v int);
+         INSERT INTO orders VALUES (1, -1);
+         ALTER TABLE orders ADD CONSTRAINT positive CHECK (v > 0) NOT VALID;
+         ALTER TABLE ASYNC orders VALIDATE CONSTRAINT positive;",
+    )]);
+    let error = setup(&cluster, &migrations).await.unwrap_err();
+    assert!(matches!(&error, Error::Job { line: 4, .. }), "{error}");
+    let dsql = connect(&cluster).await;
+    for sql in ["ALTER TABLE orders ADD COLUMN note text", "UPDATE orders SET v = 1"] {
+        let connection = dsql.acquire().await.unwrap();
+        while connection.batch_execute(sql).await.is_err() {}
+    }
+    assert_eq!(setup(&cluster, &migrations).await.unwrap().statements, 1);
+    let valid = "SELECT convalidated FROM pg_constraint WHERE conname = 'positive'";
+    assert_eq!(rows(&dsql, valid).await, ["true"]);
 }

@@ -36,3 +36,17 @@ async fn all_files_are_applied_once() {
         assert_eq!(again.version.as_deref(), Some("0003"));
     }
 }
+
+/// The manual page says so.
+#[tokio::test]
+async fn a_transaction_has_room_for_2998_rows() {
+    let cluster = start(Rules::Today);
+    let insert = |table: &str, rows: usize| {
+        format!("CREATE TABLE {table} (id int); INSERT INTO {table} SELECT generate_series(1, {rows});")
+    };
+    let fits = files(&[("1.sql", &insert("fits", 2_998))]).named("fits");
+    assert_eq!(setup(&cluster, &fits).await.unwrap().statements, 2);
+    let many = files(&[("1.sql", &insert("many", 2_999))]).named("many");
+    let error = setup(&cluster, &many).await.unwrap_err();
+    assert!(error.to_string().contains("transaction row limit exceeded"), "{error}");
+}
