@@ -18,7 +18,8 @@ const DELETE_SOME: &str = "DELETE FROM buffered_events \
      WHERE shard_id = $1 AND namespace_id = $2 AND workflow_id = $3 AND run_id = $4 AND id IN (SELECT id FROM buffered_events \
      WHERE shard_id = $1 AND namespace_id = $2 AND workflow_id = $3 AND run_id = $4 LIMIT $5)";
 
-/// Appends events, with one statement. Their ids come from the generator of this process, in the order of the events.
+/// Appends events, with one statement. Their ids come from the generator of this process, in the order of the events. Events of another
+/// process, such as the last owner of the shard, have smaller ids only if its clock was not ahead.
 ///
 /// # Errors
 /// [`Error::Id`](crate::Error::Id) if no id can be made; those of the database.
@@ -38,7 +39,7 @@ pub async fn insert(connection: &Connection, run: &RunKey, events: &[Blob]) -> R
     Ok(())
 }
 
-/// Reads all events of a run, in their order.
+/// Reads all events of a run, in the order of their ids.
 ///
 /// # Errors
 /// Those of the database.

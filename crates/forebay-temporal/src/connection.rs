@@ -5,9 +5,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use forebay_dsql::{Conflict, ErrorKind, Ids, Transaction};
+use futures_util::{TryFutureExt as _, TryStreamExt};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
+use crate::bounded_value::BoundedValue;
 use crate::error::{Condition, Error, Result};
 use crate::source::Lent;
 
@@ -59,7 +61,8 @@ impl Connection {
         statement: &Statement,
         values: &[Value<'_>],
     ) -> Result<Vec<Row>> {
-        self.judge(self.client().query(statement, values).await.map_err(Error::from))
+        let rows = self.client().query_raw(statement, bounded(values)).and_then(TryStreamExt::try_collect);
+        self.judge(rows.await.map_err(Error::from))
     }
 
     /// The only row, if there is one. For statements that name a whole key.
@@ -69,7 +72,7 @@ impl Connection {
 
     pub(crate) async fn execute(&self, sql: &str, values: &[Value<'_>]) -> Result<u64> {
         let statement = self.prepare(sql).await?;
-        self.judge(self.client().execute(&statement, values).await.map_err(Error::from))
+        self.judge(self.client().execute_raw(&statement, bounded(values)).await.map_err(Error::from))
     }
 
     /// Sends statements that need no values and no preparation, such as BEGIN.
@@ -78,7 +81,7 @@ impl Connection {
     }
 
     /// Runs a conditional write: a statement that changes a row only if it is as expected. It is the generic compare-and-swap; the
-    /// stores have typed ones.
+    /// stores have typed ones. The statement is prepared once and kept as long as the connection, so its text must not vary.
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] with `condition` if it changed no row.
@@ -106,6 +109,10 @@ impl Connection {
         }
         outcome
     }
+}
+
+fn bounded<'a>(values: &[Value<'a>]) -> impl ExactSizeIterator<Item = BoundedValue<'a>> {
+    values.iter().map(|value| BoundedValue(*value))
 }
 
 impl fmt::Debug for Connection {

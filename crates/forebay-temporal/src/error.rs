@@ -1,9 +1,12 @@
 //! Errors, by what the caller does next.
 
+use std::error::Error as _;
 use std::fmt;
 
-use forebay_dsql::{ErrorKind, IdError};
+use forebay_dsql::{ErrorKind, IdError, Limit};
 use tokio_postgres::error::SqlState;
+
+use crate::bounded_value::MessageTooLong;
 
 /// What went wrong, by what the caller does next. Nothing was committed, unless it says otherwise.
 #[derive(Debug, thiserror::Error)]
@@ -177,6 +180,10 @@ impl From<forebay_dsql::Error> for Error {
 
 impl From<tokio_postgres::Error> for Error {
     fn from(error: tokio_postgres::Error) -> Self {
+        let is_too_long = error.source().is_some_and(|cause| cause.is::<MessageTooLong>());
+        if is_too_long {
+            return forebay_dsql::Error::new(ErrorKind::Limit(Limit::Message), error).into();
+        }
         forebay_dsql::Error::from(error).into()
     }
 }
@@ -216,7 +223,7 @@ mod tests {
         assert!(matches!(of(ErrorKind::Conflict(Conflict::Schema)), Error::Conflict(_)));
         assert!(matches!(of(ErrorKind::CommitUnknown), Error::CommitUnknown(_)));
         assert!(matches!(of(ErrorKind::NoConnection), Error::Unavailable(_)));
-        assert!(matches!(of(ErrorKind::Limit(forebay_dsql::Limit::Rows)), Error::TooLarge(_)));
+        assert!(matches!(of(ErrorKind::Limit(Limit::Rows)), Error::TooLarge(_)));
         assert!(matches!(of(ErrorKind::Permanent), Error::Database(_)));
     }
 }

@@ -101,8 +101,9 @@ mod value {
             let mut columns = Blob::columns(values.clone().map(|node| &node.metadata));
             let data: Vec<Option<&[u8]>> =
                 values.clone().map(|node| node.data.as_ref().map(|blob| &*blob.data)).collect();
-            let encodings: Vec<Option<&str>> =
-                values.map(|node| node.data.as_ref().map(|blob| &*blob.encoding)).collect();
+            // Empty, not NULL: the plugin in Go cannot read a NULL here.
+            let encodings: Vec<&str> =
+                values.map(|node| node.data.as_ref().map_or("", |blob| &*blob.encoding)).collect();
             columns.extend([Box::new(data) as Column<'a>, Box::new(encodings)]);
             columns
         }

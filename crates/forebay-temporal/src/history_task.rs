@@ -116,7 +116,8 @@ pub async fn insert<T: TaskTable>(
 /// Inserts tasks, however many, in several transactions, in their order.
 ///
 /// # Errors
-/// As [`insert`]. The tasks before the failed transaction are inserted.
+/// As [`insert`]. The tasks before the failed transaction are inserted. If its outcome is unknown, its own may be, too: read before
+/// going on, as a task that is there is not inserted again.
 ///
 /// # Cancel safety
 /// The first tasks are inserted, the others are not.

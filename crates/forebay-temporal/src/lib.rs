@@ -39,11 +39,15 @@
 //!
 //! - **Whole transactions are run again on a conflict**, by the retry policy of the pool, and counted as `dsql_tx_*` by operation. A
 //!   failed condition is never tried again. A COMMIT of unknown outcome is never run again: [`Error::CommitUnknown`].
-//! - **A deposed owner writes nothing**, if all owners use this store: see [`shard`].
-//! - **Limits hold.** What may be too much for one transaction (3,000 rows, 10 MiB) is split into several, and can be resumed.
+//! - **A deposed owner writes nothing** in a fenced transaction, if all owners use this store: see [`shard`]. What runs outside of one is
+//!   not fenced: single writes, and whatever is split into several transactions.
+//! - **Limits hold.** Range deletes, and what has `in_batches` in its name, are split into transactions of at most 3,000 rows and 10 MiB,
+//!   and can be resumed. Everything else is one transaction, and [`Error::TooLarge`] if it does not fit. A statement that is too long for
+//!   one message is not even sent.
 
 mod batch;
 mod blob;
+mod bounded_value;
 pub mod buffered_event;
 pub mod build_id;
 pub mod cluster_membership;

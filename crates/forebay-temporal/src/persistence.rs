@@ -9,7 +9,7 @@ use forebay_dsql::{Conflict, Dsql, ErrorKind, Ids, RetryPolicy, Sessions as _, S
 
 use crate::connection::{Connection, Tx};
 use crate::error::{Error, Result};
-use crate::shard::{self, ShardOwner};
+use crate::shard::{self, ShardOwner, ShardRow};
 use crate::shard_turns::ShardTurns;
 use crate::source::{ConnectionSource, Lent, Source};
 
@@ -28,8 +28,8 @@ struct Shared {
     transactions: Transactions,
     ids: Ids,
     turns: ShardTurns,
-    /// Runs changes of owner, before and after they are announced.
-    owner_changes: [Transactions; 2],
+    /// Runs changes of owner.
+    owner_changes: Transactions,
 }
 
 impl Persistence {
@@ -48,7 +48,7 @@ impl Persistence {
     }
 
     fn from(source: Source, transactions: Transactions, ids: Ids) -> Self {
-        let owner_changes = owner_change_policies().map(|policy| transactions.with_policy(policy));
+        let owner_changes = transactions.with_policy(owner_change_policy());
         Self(Arc::new(Shared { source, transactions, ids, turns: ShardTurns::default(), owner_changes }))
     }
 
@@ -86,8 +86,12 @@ impl Persistence {
     /// Runs `body` in a transaction that commits only if `owner` owns its shard. Such transactions of one shard take turns.
     ///
     /// It locks the row of the shard first, as [`shard::fence`] says. If another process has announced that it wants the shard, it pauses,
-    /// at most twice, as after a conflict. It waits for its turn before it takes a connection, and keeps it
-    /// during pauses between attempts. So `body` must not wait for another fenced transaction of the same shard: that would never begin.
+    /// at most twice, as after a conflict; each of these counts as a retry. It waits for its turn before it takes a connection, and keeps
+    /// it during pauses between attempts. So `body` must not wait for another fenced transaction of the same shard, nor for its
+    /// [`update_shard`](Self::update_shard): that would never begin.
+    ///
+    /// The wait for a turn has no limit of its own, neither the acquire timeout of the pool nor a deadline of the policy: those begin with
+    /// the turn. While no connection can be had, those who wait fail one after the other. Whoever cannot wait that long drops the future.
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] if the shard has another owner; otherwise as [`run`](Self::run).
@@ -121,27 +125,48 @@ impl Persistence {
     /// while the old owner pauses. The retry policy of the pool has no influence on that.
     ///
     /// # Errors
-    /// [`Error::ConditionFailed`] if the row has another range id; [`Error::CommitUnknown`] if the connection was lost: read the row.
+    /// [`Error::ConditionFailed`] if the row has another range id; [`Error::CommitUnknown`] if the connection was lost, or the server
+    /// failed: read the row. [`Error::InvalidInput`] if the new range id is smaller, or the number of the shard is negative.
     ///
     /// # Cancel safety
-    /// While it waits for its turn, nothing has happened. After that, the update may have happened.
-    pub async fn update_shard(&self, row: &shard::ShardRow, expected_range_id: i64) -> Result<()> {
-        let _turn = self.0.turns.wait(row.shard_id).await;
+    /// While it waits for its turn, nothing has happened. After that, the update may have happened, and an announcement may stay, which
+    /// does no harm.
+    pub async fn update_shard(&self, row: &ShardRow, expected_range_id: i64) -> Result<()> {
+        let ShardRow { shard_id, range_id, .. } = *row;
+        let place = shard::announcement(shard_id).ok_or_else(|| {
+            Error::invalid(format!("{shard_id} is no shard: number them from 0, or from 1 as servers do"))
+        })?;
+        let _turn = self.0.turns.wait(shard_id).await;
         let update = |connection| async move { shard::update(&connection, row, expected_range_id).await };
-        let [first, announced] = &self.0.owner_changes;
-        let outcome = self.alone(first, "update_shard", update, judge_write).await;
-        if !matches!(outcome, Err(Error::Conflict(_))) || row.range_id <= expected_range_id {
-            return outcome;
-        }
-        let (shard_id, range_id) = (row.shard_id, row.range_id);
-        let announce = |connection| async move { shard::announce(&connection, shard_id, range_id).await };
-        let withdraw = |connection| async move { shard::withdraw(&connection, shard_id, range_id).await };
-        let told = self.write("announce_owner_change", announce).await;
-        let outcome = self.alone(announced, "update_shard", update, judge_write).await;
-        let untold = self.write("withdraw_owner_change", withdraw).await;
-        // Without an announcement it takes longer, and one that stays is outdated as soon as the owner has changed.
-        if let Err(error) = told.and(untold) {
-            tracing::debug!(shard_id, %error, "a change of owner could not be announced, or its announcement not be withdrawn");
+        let mut operation = self.0.owner_changes.operation("update_shard");
+        let (mut held, mut defeats, mut announced) = (None, 0, None);
+        let outcome = loop {
+            let error = match self.attempt(&mut held, &update, &judge_write).await {
+                Ok(()) => {
+                    operation.committed();
+                    break Ok(());
+                }
+                Err(error) => error,
+            };
+            defeats += u32::from(matches!(error, Error::Conflict(_)));
+            if defeats == DEFEATS && range_id > expected_range_id && announced.is_none() {
+                // It may be the only connection, and the announcement needs one.
+                held = None;
+                let announce =
+                    |connection| async move { shard::announce(&connection, place, range_id).await };
+                announced = Some(self.write("announce_owner_change", announce).await);
+            }
+            if let Err(error) = operation.retry(Stage::Statement, error).await {
+                break Err(error);
+            }
+        };
+        if let Some(told) = announced {
+            let withdraw = |connection| async move { shard::withdraw(&connection, place, range_id).await };
+            let untold = self.write("withdraw_owner_change", withdraw).await;
+            // Without an announcement it takes longer, and one that stays is outdated as soon as the owner has changed.
+            if let Err(error) = told.and(untold) {
+                tracing::debug!(shard_id, %error, "a change of owner could not be announced, or its announcement not be withdrawn");
+            }
         }
         outcome
     }
@@ -162,10 +187,12 @@ impl Persistence {
     }
 
     /// Runs `body`, which is one statement that writes, without BEGIN and COMMIT around it. It saves two round trips. If `body` writes
-    /// with several statements, each is a transaction by itself, and after a conflict all of them are run again.
+    /// with several statements, each is a transaction by itself, and after a conflict, or if the connection was lost between two of them,
+    /// all of them are run again.
     ///
     /// # Errors
-    /// [`Error::CommitUnknown`] if the connection was lost before the answer; otherwise that of the last attempt.
+    /// [`Error::CommitUnknown`] if the connection was lost before the answer, or the server failed at the statement; otherwise that of
+    /// the last attempt.
     ///
     /// # Cancel safety
     /// If the future is dropped, the write may have happened.
@@ -186,57 +213,76 @@ impl Persistence {
     where
         F: Future<Output = Result<T>>,
     {
-        let Shared { source, ids, .. } = &*self.0;
         let mut operation = transactions.operation(operation);
-        let mut held: Option<Arc<Lent>> = None;
+        let mut held = None;
         loop {
-            // The same connection again: after a change of the schema, every other one would fail once, too.
-            let lent = match held.take() {
-                Some(lent) => Ok(lent),
-                None => source.session().await.map(Arc::new),
-            };
-            let error = match lent {
-                Ok(lent) => match body(Connection::alone(Arc::clone(&lent), ids.clone())).await {
-                    Ok(value) => {
-                        operation.committed();
-                        return Ok(value);
-                    }
-                    Err(error) => {
-                        let error = judge(&lent, error);
-                        held =
-                            matches!(ErrorKind::of(&error), ErrorKind::Conflict(_) | ErrorKind::Unavailable)
-                                .then_some(lent);
-                        error
-                    }
-                },
-                Err(error) => error.into(),
-            };
-            operation.retry(Stage::Statement, error).await?;
+            match self.attempt(&mut held, &body, &judge).await {
+                Ok(value) => {
+                    operation.committed();
+                    return Ok(value);
+                }
+                Err(error) => operation.retry(Stage::Statement, error).await?,
+            }
         }
+    }
+
+    /// Runs `body` once, on the connection of the last attempt if that has left it: after a change of the schema, every other one would
+    /// fail once, too.
+    async fn attempt<T, F>(
+        &self,
+        held: &mut Option<Arc<Lent>>,
+        body: &impl Fn(Connection) -> F,
+        judge: &impl Fn(&Lent, Error) -> Error,
+    ) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let Shared { source, ids, .. } = &*self.0;
+        let lent = match held.take() {
+            Some(lent) => lent,
+            None => Arc::new(source.session().await?),
+        };
+        body(Connection::alone(Arc::clone(&lent), ids.clone())).await.map_err(|error| {
+            let error = judge(&lent, error);
+            let is_kept = matches!(ErrorKind::of(&error), ErrorKind::Conflict(_) | ErrorKind::Unavailable);
+            *held = is_kept.then_some(lent);
+            error
+        })
     }
 }
 
 /// What an error of a single statement means for its write. The connection knows whether the statement was sent and not answered.
 fn judge_write(lent: &Lent, error: Error) -> Error {
-    let unknown = match ErrorKind::of(&error) {
-        ErrorKind::Disconnected => lent.tracker().is_committing(),
-        kind => kind.at_commit() == ErrorKind::CommitUnknown,
-    };
+    let tracker = lent.tracker();
+    let unknown = may_have_happened(ErrorKind::of(&error), tracker.is_committing(), tracker.is_broken());
     match error {
-        Error::Unavailable(error) if unknown => {
+        Error::Unavailable(error)
+        | Error::Conflict(error)
+        | Error::TooLarge(error)
+        | Error::Database(error)
+            if unknown =>
+        {
             Error::CommitUnknown(forebay_dsql::Error::new(ErrorKind::CommitUnknown, error))
         }
         error => error,
     }
 }
 
+/// As for a COMMIT: a statement was not carried out if the server refused it and goes on, or never got it.
+fn may_have_happened(kind: ErrorKind, is_committing: bool, is_broken: bool) -> bool {
+    match kind {
+        ErrorKind::Disconnected => is_committing,
+        kind => kind.at_commit() == ErrorKind::CommitUnknown || is_committing && is_broken,
+    }
+}
+
+/// After how many defeats a change of owner is announced.
+const DEFEATS: u32 = 3;
+
 /// Ten attempts: three that follow each other closely, and seven once the old owner pauses.
-fn owner_change_policies() -> [RetryPolicy; 2] {
-    let policy = |retries, millis| {
-        let (base, cap) = (Duration::from_millis(millis), Duration::from_millis(100));
-        RetryPolicy::default().retries(retries).base(base).cap(cap).full_jitter()
-    };
-    [policy(2, 1), policy(6, 5)]
+fn owner_change_policy() -> RetryPolicy {
+    let (base, cap) = (Duration::from_millis(1), Duration::from_millis(100));
+    RetryPolicy::default().retries(9).base(base).cap(cap).full_jitter()
 }
 
 /// Rolls the transaction back and runs it again after a pause, as a conflict does, which this forestalls.
@@ -248,5 +294,39 @@ fn giving_way(shard_id: i32) -> Error {
 impl fmt::Debug for Persistence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Persistence").field(&self.0.source).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_dsql::Limit;
+
+    use super::*;
+
+    #[test]
+    fn what_was_sent_and_not_answered_may_have_happened() {
+        let (conflict, limit) = (ErrorKind::Conflict(Conflict::Change), ErrorKind::Limit(Limit::Rows));
+        for (kind, is_committing, is_broken, unknown) in [
+            (ErrorKind::Disconnected, true, true, true),
+            (ErrorKind::Disconnected, false, true, false),
+            (ErrorKind::Unavailable, false, false, true),
+            (ErrorKind::CommitUnknown, false, false, true),
+            // Refused, by a server that goes on.
+            (conflict, false, false, false),
+            (limit, false, false, false),
+            (ErrorKind::Permanent, false, false, false),
+            // Last words of a session, of which nobody knows what they refer to.
+            (conflict, true, true, true),
+            (limit, true, true, true),
+            (ErrorKind::Permanent, true, true, true),
+            // Another statement of the same body.
+            (ErrorKind::Permanent, true, false, false),
+        ] {
+            assert_eq!(
+                may_have_happened(kind, is_committing, is_broken),
+                unknown,
+                "{kind:?} {is_committing} {is_broken}"
+            );
+        }
     }
 }

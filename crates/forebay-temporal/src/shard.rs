@@ -83,33 +83,43 @@ pub async fn select(connection: &Connection, shard_id: i32) -> Result<ShardRow> 
     Ok(ShardRow { shard_id: row.try_get(0)?, range_id: row.try_get(1)?, info: Blob::read(&row, 2)? })
 }
 
-/// Updates a shard if its range id is `expected_range_id`. There is no update without a fence.
+/// Updates a shard if its range id is `expected_range_id`. There is no update without a fence, and none that lowers the range id: an
+/// owner that was deposed long ago would be let in again.
 /// [`Persistence::update_shard`](crate::Persistence::update_shard) does it with nothing else.
 ///
 /// # Errors
-/// [`Error::ConditionFailed`] if it has another one, or does not exist.
+/// [`Error::ConditionFailed`] if it has another one, or does not exist; [`Error::InvalidInput`] if the new one is smaller.
 ///
 /// # Cancel safety
 /// Outside of a transaction, the update may have happened.
 pub async fn update(connection: &Connection, row: &ShardRow, expected_range_id: i64) -> Result<()> {
     let ShardRow { shard_id, range_id, info } = row;
+    if *range_id < expected_range_id {
+        return Err(Error::invalid(format!(
+            "the range id of shard {shard_id} cannot go back from {expected_range_id} to {range_id}: keep it, or raise it"
+        )));
+    }
     let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
         [range_id, &info.data, &info.encoding, shard_id, &expected_range_id];
     let condition = || Condition::ShardOwner { shard_id: row.shard_id, expected_range_id, found: None };
     connection.swap(UPDATE, &values, condition).await
 }
 
-/// Reads the range id of a shard and updates the shard if it has not changed by then: for a caller who owns nothing and must only
-/// not overtake another.
+/// Reads the range id of a shard and updates the shard if it has not changed by then: for a caller who keeps the range id, or raises it,
+/// and must only not overtake another.
 ///
 /// # Errors
-/// [`Error::NotFound`]; [`Error::ConditionFailed`] if it changed in between.
+/// [`Error::NotFound`]; [`Error::ConditionFailed`] if the shard has a greater range id than `row`, or changed in between.
 ///
 /// # Cancel safety
 /// Outside of a transaction, the update may have happened.
 pub async fn update_auto_fenced(connection: &Connection, row: &ShardRow) -> Result<()> {
-    let found = select(connection, row.shard_id).await?;
-    update(connection, row, found.range_id).await
+    let found = select(connection, row.shard_id).await?.range_id;
+    let ShardRow { shard_id, range_id, .. } = *row;
+    if found > range_id {
+        return Err(ShardOwner { shard_id, range_id }.deposed(Some(found)));
+    }
+    update(connection, row, found).await
 }
 
 /// Locks a shard against a change of its owner until the end of the transaction, and returns its range id. It is the same lock as
@@ -155,27 +165,27 @@ pub async fn fence(tx: &Tx, owner: ShardOwner) -> Result<()> {
     }
 }
 
-/// The row in which a change of the owner is announced.
-fn announcement(shard_id: i32) -> i32 {
-    -1 - shard_id
+/// The number of the row in which a change of the owner is announced. None for a negative number: the row would be that of a shard.
+pub(crate) fn announcement(shard_id: i32) -> Option<i32> {
+    (shard_id >= 0).then(|| -1 - shard_id)
 }
 
 /// As [`fence`], and tells the range id of a change of owner that was announced, if there is one. One round trip.
 pub(crate) async fn fence_and_look(tx: &Tx, owner: ShardOwner) -> Result<Option<i64>> {
-    let place = announcement(owner.shard_id);
+    let Some(place) = announcement(owner.shard_id) else { return fence(tx, owner).await.map(|()| None) };
     let (_, announced) = future::try_join(fence(tx, owner), tx.query_opt(ANNOUNCED, &[&place])).await?;
     let announced: Option<i64> = announced.map(|row| row.try_get(0)).transpose()?;
     Ok(announced.filter(|range_id| *range_id > owner.range_id))
 }
 
-/// Announces that the owner of a shard is about to change.
-pub(crate) async fn announce(connection: &Connection, shard_id: i32, range_id: i64) -> Result<()> {
-    connection.execute(ANNOUNCE, &[&announcement(shard_id), &range_id]).await?;
+/// Announces that the owner of a shard is about to change, in the row `place`.
+pub(crate) async fn announce(connection: &Connection, place: i32, range_id: i64) -> Result<()> {
+    connection.execute(ANNOUNCE, &[&place, &range_id]).await?;
     Ok(())
 }
 
 /// Removes an announcement, and any older one.
-pub(crate) async fn withdraw(connection: &Connection, shard_id: i32, range_id: i64) -> Result<()> {
-    connection.execute(WITHDRAW, &[&announcement(shard_id), &range_id]).await?;
+pub(crate) async fn withdraw(connection: &Connection, place: i32, range_id: i64) -> Result<()> {
+    connection.execute(WITHDRAW, &[&place, &range_id]).await?;
     Ok(())
 }

@@ -41,7 +41,7 @@ impl Turn {
         if *announced != range_id {
             (*announced, *pauses) = (range_id, 0);
         }
-        *pauses += 1;
+        *pauses = pauses.saturating_add(1);
         *pauses <= PAUSES
     }
 }

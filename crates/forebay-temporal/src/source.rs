@@ -16,7 +16,9 @@ pub type SourceConnection = Box<dyn DerefMut<Target = PostgresConnection> + Send
 
 /// A source of connections that is not a pool of `forebay-dsql`: another pool, or a fixed set.
 pub trait ConnectionSource: Send + Sync + 'static {
-    /// Takes a connection, or waits for one. An error ends the operation that needs it.
+    /// Takes a connection, or waits for one. An error ends the operation that needs it, unless its kind is one that is tried again, by the
+    /// retry policy: a [`Conflict`](ErrorKind::Conflict), [`Unavailable`](ErrorKind::Unavailable) or
+    /// [`Disconnected`](ErrorKind::Disconnected), and after a first retry also [`NoConnection`](ErrorKind::NoConnection).
     ///
     /// # Cancel safety
     /// If the future is dropped, the connection it was about to get goes back.

@@ -124,10 +124,10 @@ pub async fn insert<V: TaskVersion>(connection: &Connection, row: &TaskQueueRow)
     Ok(())
 }
 
-/// Updates a task queue if its range id is `expected_range_id`. There is no update without a fence.
+/// Updates a task queue if its range id is `expected_range_id`. There is no update without a fence, and none that lowers the range id.
 ///
 /// # Errors
-/// [`Error::ConditionFailed`] if it has another one, or does not exist.
+/// [`Error::ConditionFailed`] if it has another one, or does not exist; [`Error::InvalidInput`] if the new one is smaller.
 ///
 /// # Cancel safety
 /// Outside of a transaction, the update may have happened.
@@ -137,6 +137,11 @@ pub async fn update<V: TaskVersion>(
     expected_range_id: i64,
 ) -> Result<()> {
     let TaskQueueRow { key, range_id, info } = row;
+    if *range_id < expected_range_id {
+        return Err(Error::invalid(format!(
+            "the range id of task queue {key} cannot go back from {expected_range_id} to {range_id}: keep it, or raise it"
+        )));
+    }
     let values: [Value<'_>; 6] =
         [&key.hash(), key.id.as_uuid(), range_id, &info.data, &info.encoding, &expected_range_id];
     connection.swap(&V::task_queues().update, &values, || key.condition(expected_range_id, None)).await

@@ -35,7 +35,7 @@ pub struct Workflow {
     pub signals_requested: Entries<SignalsRequested>,
     /// The nodes of its chasm tree.
     pub chasm_nodes: Entries<ChasmNodes>,
-    /// Its buffered events, in their order.
+    /// Its buffered events, in the order of their ids.
     pub buffered_events: Vec<Blob>,
 }
 

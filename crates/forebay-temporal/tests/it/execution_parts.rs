@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use forebay::rt::TokioRuntime;
-use forebay_dsql::Ids;
+use forebay_dsql::{ErrorKind, Ids};
 use forebay_temporal::execution_map::{
     self, ActivityInfos, ChasmNode, ChasmNodes, ChildExecutionInfos, Entries, MapTable, RequestCancelInfos,
     SignalInfos, SignalsRequested, TimerInfos,
@@ -76,6 +76,27 @@ async fn maps_by_text() {
     every_operation::<SignalsRequested>(texts(), [(), ()]).await;
     let node = |data| ChasmNode { metadata: blob("metadata"), data };
     every_operation::<ChasmNodes>(texts(), [node(Some(blob("data"))), node(None)]).await;
+}
+
+/// The plugin in Go reads every encoding into a text, which cannot be NULL.
+#[tokio::test]
+async fn a_node_without_data_has_an_empty_encoding() {
+    let store = store().await;
+    let run = &new_run();
+    let nodes = &BTreeMap::from([("a".to_owned(), ChasmNode { metadata: blob("metadata"), data: None })]);
+    let replace =
+        store.write("replace", async |c| execution_map::replace::<ChasmNodes>(&c, run, nodes).await);
+    replace.await.unwrap();
+    let client = store.pool().unwrap().acquire().await.unwrap();
+    let sql = "SELECT data IS NULL, data_encoding FROM chasm_node_maps WHERE run_id = $1";
+    let row = loop {
+        match client.query_one(sql, &[&run.run_id]).await {
+            // The neighbour has changed the schema.
+            Err(error) if matches!(ErrorKind::of(&error), ErrorKind::Conflict(_)) => {}
+            row => break row.unwrap(),
+        }
+    };
+    assert_eq!((row.get(0), row.get(1)), (true, Some("".to_owned())));
 }
 
 /// The faulty version writes row by row.

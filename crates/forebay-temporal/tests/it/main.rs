@@ -1,6 +1,7 @@
 //! The stores, against a local Aurora DSQL that runs real SQL.
 #![allow(clippy::disallowed_methods, reason = "tests with real sockets run in real time")]
 
+mod cancellation;
 mod checker;
 mod cluster;
 mod clusters;

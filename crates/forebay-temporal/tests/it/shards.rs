@@ -62,6 +62,29 @@ async fn only_the_expected_range_id_updates() {
     assert!(error.is_not_found());
 }
 
+/// A range id that gets smaller lets a deposed owner in again.
+#[tokio::test]
+async fn no_update_lowers_a_range_id() {
+    let store = store().await;
+    let row = new_shard(&store).await;
+    let taken = ShardRow { range_id: 2, info: blob("taken"), ..row.clone() };
+    store.update_shard(&taken, 1).await.unwrap();
+    let stale = &ShardRow { info: blob("by the old owner"), ..row.clone() };
+    let error = store.write("auto", async |c| shard::update_auto_fenced(&c, stale).await).await.unwrap_err();
+    let expected =
+        Condition::ShardOwner { shard_id: row.shard_id, expected_range_id: 1, found: Some(taken.range_id) };
+    assert_eq!(*failed(&error), expected);
+    for error in [
+        store.update_shard(stale, 2).await.unwrap_err(),
+        store.run("update", async |tx| shard::update(&tx, stale, 2).await).await.unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::InvalidInput(_)), "{error:?}");
+    }
+    assert_eq!(selected(&store, row.shard_id).await, taken);
+    let mutation = store.fenced(owner(&row), "write", async |_| Ok(())).await.unwrap_err();
+    assert_eq!(*failed(&mutation), expected, "the old owner stays deposed");
+}
+
 /// The generic compare-and-swap, for a statement of the caller's own.
 #[tokio::test]
 async fn a_swap_that_changes_no_row_has_failed() {
@@ -205,8 +228,10 @@ async fn a_change_of_owner_commits_within_ten_attempts_under_full_load() {
     let new = store_of(&cluster, 2).await;
     let pool = crate::cluster::pool(&cluster, 4, forebay_dsql::RetryPolicy::default()).await;
     let old = Persistence::new(pool, new.ids().clone());
+    let mut places = Vec::new();
     for _ in 0..5 {
         let row = new_shard(&old).await;
+        places.push(-1 - row.shard_id);
         let run = RunKey { shard_id: row.shard_id, ..new_run() };
         insert_execution(&old, &execution_row(&run, 1)).await;
         let writers: Vec<_> = (0..4)
@@ -240,7 +265,8 @@ async fn a_change_of_owner_commits_within_ten_attempts_under_full_load() {
         assert!(written >= 20, "{written}");
     }
     let client = new.pool().unwrap().acquire().await.unwrap();
-    let left = client.query_one("SELECT count(*) FROM shards WHERE shard_id < 0", &[]).await.unwrap();
+    let left = "SELECT count(*) FROM shards WHERE shard_id = ANY($1)";
+    let left = client.query_one(left, &[&places]).await.unwrap();
     assert_eq!(left.get::<_, i64>(0), 0, "announcements are withdrawn");
 }
 
@@ -275,4 +301,26 @@ async fn an_announcement_without_a_change_holds_nobody_up() {
         })
         .await
         .unwrap();
+}
+
+/// The row in which its change would be announced is that of another shard.
+#[tokio::test]
+async fn a_shard_without_a_place_for_announcements_leaves_others_alone() {
+    let cluster = alone().await;
+    let store = store_of(&cluster, 2).await;
+    let other = new_shard(&store).await;
+    let odd = &ShardRow { shard_id: -1 - other.shard_id, range_id: 7, info: blob("odd") };
+    store.write("insert_shard", async |c| shard::insert(&c, odd).await).await.unwrap();
+    cluster.inject("conflict:n=5".parse().unwrap());
+    let error = store.update_shard(&ShardRow { range_id: 8, ..odd.clone() }, 7).await.unwrap_err();
+    assert!(matches!(error, Error::InvalidInput(_)), "{error:?}");
+    cluster.heal_all();
+    assert_eq!(selected(&store, other.shard_id).await, other);
+    let delete = store.write("delete_shard", async |c| {
+        c.swap("DELETE FROM shards WHERE shard_id = $1", &[&odd.shard_id], || {
+            Condition::row("shard", odd.shard_id, 7)
+        })
+        .await
+    });
+    delete.await.unwrap();
 }

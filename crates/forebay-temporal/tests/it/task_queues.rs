@@ -63,6 +63,9 @@ async fn operations<V: TaskVersion>() {
     auto(&raised).await.unwrap();
     assert_eq!(failed(&auto(&stale).await.unwrap_err()), ("range_id 1", Some("range_id 5")));
     assert!(auto(&nobody).await.unwrap_err().is_not_found());
+    let lowered = &TaskQueueRow { range_id: 4, ..raised.clone() };
+    let lower = store.write("update", async |c| task_queue::update::<V>(&c, lowered, 5).await);
+    assert!(matches!(lower.await.unwrap_err(), Error::InvalidInput(_)));
 
     let raise = async |expected: i64| {
         store.write("raise", async |c| task_queue::raise_range_id::<V>(&c, &row.key, expected).await).await

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 
 use dsql_local::Cluster;
-use forebay_dsql::{ErrorKind, RetryPolicy};
+use forebay_dsql::{ErrorKind, Limit, RetryPolicy};
+use forebay_temporal::execution_map::{self, ActivityInfos, Entries};
 use forebay_temporal::shard::{self, ShardRow};
 use forebay_temporal::{Blob, Error, Persistence};
 
@@ -128,6 +129,56 @@ async fn what_does_not_fit_is_told_as_that() {
     let large: Vec<u8> = (0..1 << 18).flat_map(|_| rng.bits().to_be_bytes()).collect();
     let error = insert(Blob::proto3(large)).await;
     assert!(matches!(error, Error::TooLarge(_)), "{error:?}");
+}
+
+/// A server that gets a message beyond 10 MiB closes the socket without a word. So a statement that is too long is told as that before it
+/// costs a connection, and is not sent again and again.
+#[tokio::test]
+async fn a_statement_that_is_too_long_is_not_sent() {
+    let cluster = alone().await;
+    let store = store_of(&cluster, 2).await;
+    let run = &crate::executions::new_run();
+    let entries: Entries<ActivityInfos> = (0..13).map(|key| (key, Blob::proto3(vec![7; 1 << 20]))).collect();
+    let (entries, before) = (&entries, cluster.counters());
+    let written =
+        store.write("replace", async |c| execution_map::replace::<ActivityInfos>(&c, run, entries).await);
+    let in_tx =
+        store.run("replace", async |tx| execution_map::replace::<ActivityInfos>(&tx, run, entries).await);
+    for error in [written.await.unwrap_err(), in_tx.await.unwrap_err()] {
+        assert!(matches!(error, Error::TooLarge(_)), "{error:?}");
+        assert!(error.to_string().contains("at most 10 MiB"), "{error}");
+    }
+    assert_eq!(cluster.counters().sockets, before.sockets, "no connection is lost");
+    // What fits is sent, and the server says what is too much for a transaction.
+    let entries: Entries<ActivityInfos> = (0..9).map(|key| (key, Blob::proto3(vec![7; 1 << 20]))).collect();
+    let entries = &entries;
+    let written =
+        store.write("replace", async |c| execution_map::replace::<ActivityInfos>(&c, run, entries).await);
+    let error = written.await.unwrap_err();
+    assert_eq!(ErrorKind::of(&error), ErrorKind::Limit(Limit::Size), "{error}");
+}
+
+/// An owner change that is defeated a few times goes on. Nobody has given up, and it is one operation.
+#[tokio::test]
+async fn a_change_of_owner_is_counted_once() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let cluster = alone().await;
+    let store = store_of(&cluster, 2).await;
+    let row = new_shard(&store).await;
+    inject(&cluster, "conflict:n=5");
+    store.update_shard(&ShardRow { range_id: 2, ..row.clone() }, 1).await.unwrap();
+    assert_eq!(selected(&store, row.shard_id).await.range_id, 2);
+    let counted = handle.render();
+    let of_update = |metric: &str| -> Vec<&str> {
+        let of_update = |line: &&str| line.starts_with(metric) && line.contains("operation=\"update_shard\"");
+        counted.lines().filter(of_update).collect()
+    };
+    assert_eq!(of_update("dsql_tx_exhausted"), Vec::<&str>::new(), "nobody has given up");
+    let ended = of_update("dsql_tx_latency");
+    let ended: Vec<_> = ended.iter().filter(|line| line.contains("_count")).collect();
+    assert!(ended.len() == 1 && ended[0].contains("committed") && ended[0].ends_with(" 1"), "{ended:?}");
 }
 
 /// What an operator sees: each operation by its name.
