@@ -9,8 +9,12 @@ use forebay::{ConfigError, Connect};
 use crate::options::Options;
 use crate::token::TokenCache;
 
+#[cfg(feature = "tokio-postgres")]
+pub(crate) mod addresses;
 #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
 mod opening;
+#[cfg(feature = "tokio-postgres")]
+pub(crate) mod tls;
 
 #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
 pub(crate) use opening::{ended_by_body, rolled_back};

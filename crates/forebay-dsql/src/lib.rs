@@ -21,6 +21,8 @@ mod options;
 mod pool;
 #[cfg(feature = "tokio-postgres")]
 mod postgres;
+#[cfg(feature = "raw")]
+mod raw;
 mod settings;
 #[cfg(feature = "sqlx")]
 mod sqlx;
@@ -28,6 +30,8 @@ mod status_page;
 mod timestamp;
 mod token;
 mod transaction;
+#[cfg(feature = "tokio-postgres")]
+mod wire;
 
 #[cfg(feature = "sqlx")]
 pub use cas::Bind;
@@ -47,7 +51,9 @@ pub use pool::{
     Registry,
 };
 #[cfg(feature = "tokio-postgres")]
-pub use postgres::{ConnectionState, Postgres, PostgresConnection, StateTracker};
+pub use postgres::{Postgres, PostgresConnection};
+#[cfg(feature = "raw")]
+pub use raw::{RawConnection, RawPostgres, Reported, ServerMessage};
 pub use settings::{EnvReader, Note, Settings, StandardSettings, StatusPageSettings};
 #[cfg(feature = "sqlx")]
 pub use sqlx::{Sqlx, SqlxConnection};
@@ -59,6 +65,9 @@ pub use token::{
 pub use transaction::{
     BodyError, Operation, RetryBudget, RetryPolicy, Session, Sessions, Stage, Transaction, Transactions,
 };
+
+#[cfg(feature = "tokio-postgres")]
+pub use wire::{ConnectionState, StateTracker};
 
 /// UUIDs, which are bound to a column as text: `to_string` writes one, and `parse_str` reads it.
 pub use uuid::Uuid;

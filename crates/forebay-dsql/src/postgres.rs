@@ -14,23 +14,21 @@ use forebay::{BoxError, ConfigError, Connect, ConnectionMonitor, OpenError};
 use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres::{Client, Statement};
 
+use crate::driver::addresses::{self, Answers};
+use crate::driver::tls::Tls;
 use crate::driver::{self, ConnectorParts};
 use crate::error::{Conflict, Error, ErrorKind, is_failed_transaction};
 use crate::token::Token;
 use crate::transaction::Session;
+use crate::wire::{AbortOnDrop, ConnectionState, DriverTask, StateTracker};
 
-mod addresses;
 mod statement_cache;
 #[cfg(test)]
 mod tests;
 mod tls;
-mod wire;
 
-use addresses::Answers;
 use statement_cache::StatementCache;
-use tls::{Tls, TrackedTls};
-use wire::{AbortOnDrop, DriverTask};
-pub use wire::{ConnectionState, StateTracker};
+use tls::TrackedTls;
 
 /// TCP probes a peer that is silent for this long.
 const KEEPALIVE: Duration = Duration::from_secs(30);

@@ -23,9 +23,9 @@ pub const LATENCY_BUCKETS: [f64; 19] = [
 pub const AGE_BUCKETS: [f64; 10] = [1.0, 10.0, 60.0, 300.0, 600.0, 660.0, 720.0, 1_800.0, 3_000.0, 3_600.0];
 
 /// Every histogram of this project, by the end of its name, with bucket bounds for it: of reservoirs and fleets, whose
-/// names have a prefix, and of `forebay-dsql` and `forebay-flight`. An exporter that is not told exports summaries, which
+/// names have a prefix, and of `forebay-dsql`, `forebay-flight` and `forebay-gateway`. An exporter that is not told exports summaries, which
 /// cannot be added up over instances.
-pub const BUCKETS: [(&str, &[f64]); 9] = [
+pub const BUCKETS: [(&str, &[f64]); 10] = [
     ("_reservoir_checkout_latency_milliseconds", &LATENCY_BUCKETS),
     ("_reservoir_open_latency_milliseconds", &LATENCY_BUCKETS),
     ("_reservoir_connection_age_seconds", &AGE_BUCKETS),
@@ -35,6 +35,7 @@ pub const BUCKETS: [(&str, &[f64]); 9] = [
     ("dsql_tx_latency", &LATENCY_BUCKETS),
     ("dsql_tx_backoff", &LATENCY_BUCKETS),
     ("pool.acquire.wait_ms", &LATENCY_BUCKETS),
+    ("forebay_gateway_backend_wait_duration", &LATENCY_BUCKETS),
 ];
 
 /// The recorded latency of a checkout that did not wait, in milliseconds. Such checkouts are counted, not

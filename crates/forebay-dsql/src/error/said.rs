@@ -22,6 +22,11 @@ impl<'a> Words<'a> {
         if let Some(said) = seen::<tokio_postgres::error::DbError>(error) {
             return Some(Self::of_tokio_postgres(said));
         }
+        #[cfg(feature = "raw")]
+        if let Some(said) = seen::<crate::raw::ServerMessage>(error) {
+            let (code, hint) = (said.code.as_str().into(), said.hint.as_deref());
+            return Some(Self { code, message: &said.message, hint, is_last: said.is_last() });
+        }
         #[cfg(feature = "sqlx")]
         if let Some(sqlx::Error::Database(said)) = seen::<sqlx::Error>(error) {
             return Some(Self::of_sqlx(&**said));

@@ -29,6 +29,18 @@ impl<C: Connect> PooledConnection<'_, C> {
         self.0.mark_bad();
     }
 
+    /// Whether it should be given back now, for those that hold one for long: it has died, its retirement is due, or it is about to expire.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.0.is_due()
+    }
+
+    /// The time until it expires. `None` if lifetimes are not limited.
+    #[must_use]
+    pub fn remaining(&self) -> Option<std::time::Duration> {
+        self.0.remaining()
+    }
+
     /// Its name in the [`Registry`](crate::Registry).
     #[must_use]
     pub fn id(&self) -> ConnectionId {

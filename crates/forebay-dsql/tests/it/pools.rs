@@ -17,6 +17,7 @@ mod nested;
 mod opening;
 mod opens;
 mod patience;
+mod raw;
 mod recall;
 mod schema;
 mod standard;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay::rt::TokioRuntime;
-use forebay_dsql::{ConnectorParts, Driver, Postgres, Sqlx, TokenCache};
+use forebay_dsql::{ConnectorParts, Driver, Postgres, RawPostgres, Sqlx, TokenCache};
 
 use super::cluster::{Keys, options, start};
 
@@ -24,4 +24,9 @@ async fn tokio_postgres_conforms() {
 #[tokio::test]
 async fn sqlx_conforms() {
     conforms::<Sqlx>().await;
+}
+
+#[tokio::test]
+async fn raw_conforms() {
+    conforms::<RawPostgres<()>>().await;
 }

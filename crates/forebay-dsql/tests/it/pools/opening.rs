@@ -8,8 +8,8 @@ use std::time::Duration;
 use dsql_local::{EngineKind, Limits};
 use forebay::{CheckoutError, Connect, ConnectionMonitor, Failure};
 use forebay_dsql::{
-    Auth, ConnectorParts, Driver, Dsql, DsqlPool, Error, ErrorKind, Options, Postgres, RootCertificates,
-    SignFuture, Signed, Signer, Sqlx, Token, TokenCache, TokenError, TokenRequest,
+    Auth, ConnectorParts, Driver, Dsql, DsqlPool, Error, ErrorKind, Options, Postgres, RawPostgres,
+    RootCertificates, SignFuture, Signed, Signer, Sqlx, Token, TokenCache, TokenError, TokenRequest,
 };
 
 use crate::fake::{Anybody, Fake, error};
@@ -59,6 +59,11 @@ async fn refusals_are_told_apart_by_sqlx() {
     refusals_are_told_apart::<Sqlx>().await;
 }
 
+#[tokio::test]
+async fn refusals_are_told_apart_by_raw_connections() {
+    refusals_are_told_apart::<RawPostgres<()>>().await;
+}
+
 async fn an_expired_token_is_replaced_once<C: Driver>() {
     let cluster = start();
     let keys = Keys::of(&cluster);
@@ -84,6 +89,11 @@ async fn an_expired_token_is_replaced_once_by_tokio_postgres() {
 #[tokio::test]
 async fn an_expired_token_is_replaced_once_by_sqlx() {
     an_expired_token_is_replaced_once::<Sqlx>().await;
+}
+
+#[tokio::test]
+async fn an_expired_token_is_replaced_once_by_raw_connections() {
+    an_expired_token_is_replaced_once::<RawPostgres<()>>().await;
 }
 
 #[tokio::test]
@@ -180,6 +190,11 @@ async fn connect_fails_at_once_if_access_is_denied_with_sqlx() {
     connect_fails_at_once_if_access_is_denied::<Sqlx>().await;
 }
 
+#[tokio::test]
+async fn connect_fails_at_once_if_access_is_denied_with_raw_connections() {
+    connect_fails_at_once_if_access_is_denied::<RawPostgres<()>>().await;
+}
+
 /// The clock may be set right.
 async fn connect_goes_on_if_a_signature_has_expired<C: Driver>() {
     let cluster = start();
@@ -233,6 +248,11 @@ async fn an_open_given_up_anywhere_leaves_nothing_with_tokio_postgres() {
 #[tokio::test]
 async fn an_open_given_up_anywhere_leaves_nothing_with_sqlx() {
     an_open_given_up_anywhere_leaves_nothing::<Sqlx>().await;
+}
+
+#[tokio::test]
+async fn an_open_given_up_anywhere_leaves_nothing_with_raw_connections() {
+    an_open_given_up_anywhere_leaves_nothing::<RawPostgres<()>>().await;
 }
 
 #[tokio::test]

@@ -74,6 +74,12 @@ impl ProtocolState {
         self.answered.max(self.refused) < self.commit
     }
 
+    /// Whether the last request failed.
+    #[cfg(feature = "raw")]
+    pub(super) fn was_refused(&self) -> bool {
+        self.refused == self.asked
+    }
+
     /// Whether the last COMMIT was answered by rolling back, as of a transaction in which a statement had failed.
     pub(super) fn is_rolled_back(&self) -> bool {
         self.rolled_back

@@ -18,6 +18,8 @@ pub(crate) struct TrackedStream<S> {
     received: Frames,
     pub(super) protocol: ProtocolState,
     pub(super) tracker: Arc<StateTracker>,
+    /// Whoever reads may keep what it has read from those whom it is for, as a driver does with the rows of a stream.
+    withholds: bool,
 }
 
 impl<S> TrackedStream<S> {
@@ -25,7 +27,31 @@ impl<S> TrackedStream<S> {
     pub(crate) fn new(stream: S, tracker: Arc<StateTracker>) -> Self {
         tracker.start();
         let (sent, received) = (Frames::of_client(), Frames::of_server());
-        Self { stream, sent, received, protocol: ProtocolState::default(), tracker }
+        Self { stream, sent, received, protocol: ProtocolState::default(), tracker, withholds: true }
+    }
+
+    /// The same, for a program that reads for itself.
+    #[cfg(feature = "raw")]
+    pub(crate) fn without_driver(stream: S, tracker: Arc<StateTracker>) -> Self {
+        Self { withholds: false, ..Self::new(stream, tracker) }
+    }
+
+    /// Whether the server has refused the last request.
+    #[cfg(feature = "raw")]
+    pub(crate) fn was_refused(&self) -> bool {
+        self.protocol.was_refused()
+    }
+
+    /// The stream that is tracked.
+    #[cfg(feature = "raw")]
+    pub(crate) fn get_ref(&self) -> &S {
+        &self.stream
+    }
+
+    /// The same, to do what is not tracked.
+    #[cfg(feature = "raw")]
+    pub(crate) fn get_mut(&mut self) -> &mut S {
+        &mut self.stream
     }
 
     pub(super) fn note_sent(&mut self, bytes: &[u8]) {
@@ -62,7 +88,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TrackedStream<S> {
             }
             return Poll::Pending;
         };
-        this.protocol.undelivered = true;
+        this.protocol.undelivered = this.withholds;
         let received = &buffer.filled()[before..];
         if read.is_err() || (received.is_empty() && buffer.remaining() > 0) {
             this.tracker.set_broken();

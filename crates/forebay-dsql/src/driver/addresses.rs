@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, causes, is_said, seen};
 use crate::options::Options;
 
 /// Where the cluster is, best first. Cancel safe.
-pub(super) async fn resolve(options: &Options) -> Result<Vec<IpAddr>, Error> {
+pub(crate) async fn resolve(options: &Options) -> Result<Vec<IpAddr>, Error> {
     let found = tokio::net::lookup_host((options.address(), options.port())).await?;
     Ok(found.map(|address| address.ip()).collect())
 }
@@ -40,7 +40,7 @@ impl Answers {
 /// another address. If none answers, it returns the error of the first.
 ///
 /// Cancel safe if `dial` is.
-pub(super) async fn first_reached<T, F>(
+pub(crate) async fn first_reached<T, F>(
     addresses: &[IpAddr],
     runtime: &dyn Runtime,
     limit: Duration,

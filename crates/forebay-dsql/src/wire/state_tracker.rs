@@ -195,6 +195,12 @@ impl StateTracker {
         self.set_broken();
     }
 
+    /// Settings are not known any more.
+    #[cfg(feature = "raw")]
+    pub(crate) fn settings_changed(&self) {
+        self.altered.store(true, Ordering::Release);
+    }
+
     /// RESET ALL was answered: the settings are those of the start again.
     pub(crate) fn settings_restored(&self) {
         self.altered.store(false, Ordering::Release);
