@@ -13,6 +13,8 @@ mod flight;
 #[cfg(feature = "flight-local")]
 mod flight_local;
 mod foreground;
+#[cfg(feature = "gateway")]
+mod gateway;
 mod key_signer;
 #[cfg(feature = "aws")]
 mod lease;
@@ -24,6 +26,8 @@ mod missing_features;
 mod output;
 mod packaging;
 mod plan;
+#[cfg(any(feature = "flight", feature = "schema"))]
+mod printable;
 mod progress_bar;
 #[cfg(feature = "schema")]
 mod schema;
@@ -56,6 +60,8 @@ enum Command {
     Flight(flight::Flight),
     #[cfg(feature = "flight-local")]
     FlightLocal(Box<flight_local::FlightLocalCommand>),
+    #[cfg(feature = "gateway")]
+    Gateway(Box<gateway::Gateway>),
     #[cfg(feature = "aws")]
     Lease(lease::Lease),
     #[cfg(feature = "aws")]
@@ -70,7 +76,7 @@ enum Command {
 const TASKS: [(&str, &[&str]); 6] = [
     ("Try it", &["demo", "sim"]),
     ("Local servers", &["dsql-local", "flight-local"]),
-    ("Aurora DSQL", &["schema"]),
+    ("Aurora DSQL", &["gateway", "schema"]),
     ("Flight SQL", &["flight"]),
     ("Operate a fleet", &["plan", "doctor", "lease", "limiter"]),
     ("This program", &["completions", "man", "help"]),
@@ -109,6 +115,8 @@ fn main() -> ExitCode {
             Command::Flight(flight) => flight.run(),
             #[cfg(feature = "flight-local")]
             Command::FlightLocal(flight_local) => flight_local.run(),
+            #[cfg(feature = "gateway")]
+            Command::Gateway(gateway) => gateway.run(),
             #[cfg(feature = "aws")]
             Command::Lease(lease) => lease.run(),
             #[cfg(feature = "aws")]

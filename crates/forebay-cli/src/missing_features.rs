@@ -11,9 +11,10 @@ struct Optional {
     about: &'static str,
 }
 
-const OPTIONAL: [Optional; 6] = [
+const OPTIONAL: [Optional; 7] = [
     optional("flight", "flight", cfg!(feature = "flight"), "Query a Flight SQL server"),
     optional("flight-local", "flight-local", cfg!(feature = "flight-local"), "Run a local Flight SQL server"),
+    optional("gateway", "gateway", cfg!(feature = "gateway"), "Run a PostgreSQL gateway to Aurora DSQL"),
     optional("schema", "schema", cfg!(feature = "schema"), "Apply and check schema migrations"),
     optional("doctor", "aws", cfg!(feature = "aws"), "Find out why a service cannot connect"),
     optional("lease", "aws", cfg!(feature = "aws"), "Show and repair a fleet's shared connections"),

@@ -94,7 +94,14 @@ impl Signals {
 
 /// A flag that the first signal sets, for commands that look at it now and then.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Requests(Arc<OnceLock<Ending>>);
+pub(crate) struct Requests(Arc<Asked>);
+
+#[derive(Debug, Default)]
+struct Asked {
+    ending: OnceLock<Ending>,
+    /// Wakes up whoever waits for it.
+    news: tokio::sync::Notify,
+}
 
 impl Requests {
     /// Listens from now on. Must be called in tokio's context.
@@ -103,7 +110,8 @@ impl Requests {
         if let Ok(mut signals) = Signals::listen() {
             let this = requests.clone();
             runtime.spawn(Box::pin(async move {
-                let _ = this.0.set(signals.recv().await);
+                let _ = this.0.ending.set(signals.recv().await);
+                this.0.news.notify_waiters();
                 // After a second signal, the user does not want to wait for a clean end.
                 std::process::exit(signals.recv().await.number());
             }));
@@ -118,6 +126,21 @@ impl Requests {
 
     /// The signal that came, if one did.
     pub(crate) fn asked(&self) -> Option<Ending> {
-        self.0.get().copied()
+        self.0.ending.get().copied()
+    }
+
+    /// Waits for the first signal.
+    ///
+    /// # Cancel safety
+    /// Dropping it loses no signal.
+    #[cfg(feature = "schema")]
+    pub(crate) async fn wait(&self) -> Ending {
+        loop {
+            let news = self.0.news.notified();
+            if let Some(ending) = self.asked() {
+                return ending;
+            }
+            news.await;
+        }
     }
 }

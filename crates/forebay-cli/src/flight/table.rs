@@ -10,6 +10,7 @@ use unicode_width::UnicodeWidthStr;
 use super::format::{ResultWriter, text_error};
 use super::values::Values;
 use crate::output::wrap;
+use crate::printable::printable;
 
 /// How many rows decide the widths of the columns.
 const SAMPLE: usize = 1_000;
@@ -237,19 +238,6 @@ impl<W: Write> ResultWriter for Table<W> {
         writeln!(self.out, "{}", wrap(&foot, self.layout.width.unwrap_or(usize::MAX)))?;
         Ok(())
     }
-}
-
-/// Replaces characters that would control the terminal or reorder text: a server's data must not do that.
-pub(crate) fn printable(text: &str) -> String {
-    let visible = |letter: char| match letter {
-        '\u{0}'..='\u{1f}' => char::from_u32(0x2400 + u32::from(letter)).unwrap_or('�'),
-        '\u{7f}' => '␡',
-        '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}' => {
-            '�'
-        }
-        other => other,
-    };
-    text.chars().map(visible).collect()
 }
 
 /// As much of the text as fits, with a mark if that is not all.

@@ -7,8 +7,13 @@ use forebay_dsql::variables;
 use super::page::{Page, files_below, root};
 
 /// Names in capitals that are not ours: those of other programs, and made-up ones of examples.
-const FOREIGN: [&str; 8] = [
+const FOREIGN: [&str; 13] = [
+    "ATTR_ERRMODE",
     "AWS_PROFILE",
+    "CONN_MAX_AGE",
+    "DATABASE_URL",
+    "DISABLE_SERVER_SIDE_CURSORS",
+    "ERRMODE_EXCEPTION",
     "KNOWN_ISSUES",
     "MYAPP_MAX_CONNS",
     "STATUS_TOKEN",
@@ -31,6 +36,9 @@ const STATUSES: [&str; 7] = [
 
 /// What begins as a metric does, and is a crate or a role of a database.
 const NO_METRICS: [&str; 2] = ["dsql_local", "dsql_local_"];
+
+/// How the gateway's metrics begin. A build without the gateway does not know them.
+const GATEWAY: &str = "forebay_gateway_";
 
 /// The words made of letters, digits and underscores.
 fn words(text: &str) -> impl Iterator<Item = &str> {
@@ -113,7 +121,7 @@ fn is_metric(metrics: &BTreeSet<String>, word: &str) -> Option<bool> {
         // Also the beginning of several: `dsql_reservoir_*`.
         let begins_some = || word.ends_with('_') && metrics.iter().any(|name| name.starts_with(&word));
         Some(metrics.contains(&word) || begins_some())
-    } else if word.ends_with("_total") && !word.starts_with('_') {
+    } else if word.ends_with("_total") && !word.starts_with('_') && !word.starts_with(GATEWAY) {
         // Without its beginning: `discards_total`.
         Some(metrics.iter().any(|name| name.ends_with(&format!("_{word}"))))
     } else {
@@ -143,6 +151,20 @@ fn every_reason_exists() {
             assert!(reasons.contains(&format!("`{reason}`")), "{}: there is no reason {reason}", page.name());
         }
     }
+}
+
+#[cfg(feature = "gateway")]
+#[test]
+fn every_metric_of_the_gateway_exists() {
+    let mut named = 0;
+    for page in Page::all() {
+        for word in words(&page.text).filter(|word| word.starts_with(GATEWAY)) {
+            let exists = forebay_gateway::metrics::ALL.iter().any(|metric| metric.name == word);
+            assert!(exists, "{} names the metric {word}, which does not exist", page.name());
+            named += 1;
+        }
+    }
+    assert!(named >= forebay_gateway::metrics::ALL.len(), "only {named}");
 }
 
 #[cfg(feature = "flight")]

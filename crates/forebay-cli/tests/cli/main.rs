@@ -31,6 +31,7 @@ fn help_lists_the_commands_by_task() {
         "  dsql-local ",
         "  flight-local ",
         "Aurora DSQL:",
+        "  gateway ",
         "  schema ",
         "Flight SQL:",
         "  flight ",
@@ -288,6 +289,13 @@ mod missing {
         assert!(typed.ends_with("flight-local -- flight-local --port 4214"), "{typed}");
     }
 
+    #[cfg(not(feature = "gateway"))]
+    #[test]
+    fn gateway_says_how_to_build_it() {
+        let typed = remedy(&["gateway", "add-user", "app", "--role", "writer"]);
+        assert!(typed.ends_with("gateway -- gateway add-user app --role writer"), "{typed}");
+    }
+
     #[cfg(not(feature = "schema"))]
     #[test]
     fn schema_says_how_to_build_it() {
@@ -301,6 +309,7 @@ mod missing {
         let features = [
             ("flight", cfg!(feature = "flight")),
             ("flight-local", cfg!(feature = "flight-local")),
+            ("gateway", cfg!(feature = "gateway")),
             ("schema", cfg!(feature = "schema")),
             ("aws", true),
         ];

@@ -10,9 +10,9 @@ use crate::flight::format::Format;
 use crate::flight::out::{is_reader_gone, terminal_width};
 use crate::flight::running::RunError;
 use crate::flight::statement::Statement;
-use crate::flight::table::printable;
 use crate::flight::transaction::Transaction;
 use crate::output::wrap;
+use crate::printable::printable;
 
 impl Shell {
     /// Reports an error, and replaces a lost session.

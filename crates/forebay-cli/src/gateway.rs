@@ -1,0 +1,108 @@
+//! `forebay gateway`: a PostgreSQL-protocol gateway to Aurora DSQL.
+
+mod add_user;
+mod check;
+mod cluster;
+mod local;
+mod password;
+mod run;
+mod setting_flags;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use forebay::ConfigError;
+use forebay_gateway::config::{ConfigBuilder, GatewayConfig};
+
+use setting_flags::SettingFlags;
+
+/// Run a PostgreSQL gateway to Aurora DSQL
+///
+/// Any client of PostgreSQL gets a session at once, with a password that does not expire. Tokens, the renewal of connections and the
+/// budget of a fleet are the gateway's business. The cluster comes from the environment: CLUSTER_ENDPOINT, REGION, DSQL_*. It runs
+/// until SIGTERM, which lets transactions finish. SIGHUP reads the configuration, users and certificates again. The manual page is
+/// docs/gateway.md.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
+  forebay gateway --local                           # a laptop: nothing else is needed
+  forebay gateway add-user app --role app_writer    # asks for the password
+  forebay gateway check                             # who may log in, and as which role
+  CLUSTER_ENDPOINT=abc.dsql.us-east-1.on.aws forebay gateway --users-file users.toml
+  forebay gateway --config gateway.toml --mode elastic"
+)]
+pub(crate) struct Gateway {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: Serve,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    AddUser(add_user::AddUser),
+    Check(check::Check),
+}
+
+/// How to run one.
+#[derive(Debug, Args)]
+struct Serve {
+    #[command(flatten)]
+    sources: Sources,
+    /// Start a local Aurora DSQL in this process, let everybody on this machine in, and print how to connect.
+    #[arg(long)]
+    local: bool,
+}
+
+/// Where the configuration comes from.
+#[derive(Debug, Args)]
+struct Sources {
+    /// Read settings from this TOML file, or from the one in FOREBAY_GATEWAY_CONFIG. Flags and FOREBAY_GATEWAY_* override it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: SettingFlags,
+}
+
+impl Sources {
+    /// Reads the configuration. `auth` is the method unless it says otherwise.
+    fn read(&self, auth: Option<&str>) -> Result<GatewayConfig, ConfigError> {
+        let mut builder = ConfigBuilder::default();
+        if let Some(auth) = auth {
+            builder = builder.flag("auth", auth);
+        }
+        let variable = std::env::var_os("FOREBAY_GATEWAY_CONFIG").filter(|file| !file.is_empty());
+        if let Some(file) = self.config.clone().or_else(|| variable.map(PathBuf::from)) {
+            builder = builder.file(&file);
+        }
+        let variables = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        self.settings.give(builder.environment(variables)).build()
+    }
+}
+
+impl Gateway {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            None => self.serve.run(),
+            Some(Command::AddUser(add_user)) => add_user.run(),
+            Some(Command::Check(check)) => check.run(),
+        }
+    }
+}
+
+impl Serve {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        let config = self.configuration()?;
+        // For everything but clients, which have threads of their own.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(run::run(self, config))
+    }
+
+    /// Reads the configuration.
+    fn configuration(&self) -> anyhow::Result<GatewayConfig> {
+        Ok(self.sources.read(self.local.then_some("trust"))?)
+    }
+}

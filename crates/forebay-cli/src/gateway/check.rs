@@ -1,0 +1,120 @@
+//! `forebay gateway check`: whether a gateway would start, and who would get which role.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Args;
+use forebay::ConfigError;
+use forebay_dsql::OptionsBuilder;
+use forebay_gateway::config::{Authentication, GatewayConfig};
+use forebay_gateway::login::LoginPolicy;
+use forebay_gateway::users::{Mode, User};
+
+use super::Sources;
+use crate::output;
+
+/// Check the configuration and the users of a gateway, and show which role each user gets
+///
+/// It reads the same flags, variables and files as the gateway, and connects to nothing. All problems are listed at once. The exit
+/// status is 1 if there is one.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  forebay gateway check --config gateway.toml && systemctl reload forebay-gateway")]
+pub(super) struct Check {
+    #[command(flatten)]
+    sources: Sources,
+}
+
+impl Check {
+    pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
+        let mut problems = Vec::new();
+        let mut keep = |error: ConfigError| problems.extend(error.problems);
+        let config = self.sources.read(None).map_err(&mut keep).ok();
+        let policy = config.as_ref().and_then(|config| LoginPolicy::load(config).map_err(&mut keep).ok());
+        let variables = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let cluster =
+            OptionsBuilder::from_variables(variables).reservoir(true).build().map_err(&mut keep).ok();
+        if !problems.is_empty() {
+            return Err(ConfigError { problems }.into());
+        }
+        let (Some(config), Some(policy), Some(cluster)) = (config, policy, cluster) else {
+            anyhow::bail!("the configuration could not be read");
+        };
+        let mut text = format!("cluster  {}, region {}\n", cluster.host(), cluster.region());
+        text += &places(&config);
+        let roles = policy.users.roles().len();
+        let connections = cluster.config().max_open;
+        let _ = writeln!(
+            text,
+            "pools    {roles}, each with up to {connections} connections: {} in all\n",
+            roles * connections
+        );
+        text += &table(policy.users.iter().map(|user| row(user, config.auth)));
+        output::print(&text)?;
+        for path in secrets(&config) {
+            output::say(&format!("{} can be read by other users of this machine: chmod 600", path.display()));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Where it would listen.
+fn places(config: &GatewayConfig) -> String {
+    let mut places: Vec<String> = config.listen.iter().map(ToString::to_string).collect();
+    places.extend(config.unix_socket.as_ref().map(|socket| socket.path().display().to_string()));
+    let tls = match &config.tls {
+        None => "without TLS",
+        Some(files) if files.required => "with TLS, which clients of other machines must use",
+        Some(_) => "with TLS for those who ask",
+    };
+    format!("listen   {}, {tls}\n", places.join(", "))
+}
+
+/// A user: name, role, what is needed, mode, from where.
+fn row(user: &User, auth: Authentication) -> [String; 6] {
+    let proof = match (auth, &user.verifier, &user.certificate) {
+        (Authentication::Trust, ..) => "nothing (trust)".to_owned(),
+        (_, Some(_), None) => "password".to_owned(),
+        (_, Some(_), Some(rule)) => format!("password and certificate {rule}"),
+        (_, None, Some(rule)) => format!("certificate {rule}"),
+        // The users file is refused then.
+        (_, None, None) => "nobody can log in".to_owned(),
+    };
+    let mode = match user.mode {
+        Mode::Session => "session".to_owned(),
+        Mode::Elastic => format!("elastic, {}", forebay::duration::show(user.release_after)),
+    };
+    let networks: Vec<String> = user.allow.iter().map(ToString::to_string).collect();
+    let from = if networks.is_empty() { "anywhere".to_owned() } else { networks.join(", ") };
+    [user.name.clone(), user.role.clone(), user.database.clone(), proof, mode, from]
+}
+
+/// Columns as wide as their widest entry.
+fn table(rows: impl Iterator<Item = [String; 6]>) -> String {
+    let head = ["client", "role", "database", "proof", "mode", "from"].map(str::to_owned);
+    // Names come from a file: they must not change the terminal.
+    let rows: Vec<[String; 6]> =
+        [head].into_iter().chain(rows).map(|row| row.map(|cell| cell.escape_debug().to_string())).collect();
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+            let _ = write!(line, "{cell:<width$}  ");
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// Files with secrets that others can read.
+fn secrets(config: &GatewayConfig) -> Vec<&Path> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let key = config.tls.as_ref().map(|files| files.key.as_path());
+    let is_open =
+        |path: &&Path| std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o004 != 0);
+    [Some(config.users_file.as_path()), key].into_iter().flatten().filter(is_open).collect()
+}

@@ -1,0 +1,70 @@
+//! The cluster behind the gateway, as the environment names it.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+
+use forebay_dsql::{Error, Member, Options, OptionsBuilder};
+use forebay_gateway::{Cluster, RawPool};
+
+/// Opens pools of the cluster that variables name. They share tokens and the budget of this process and its fleet.
+pub(super) struct FromVariables {
+    variables: Vec<(String, String)>,
+    member: Member,
+}
+
+impl FromVariables {
+    /// The cluster of these variables. With `page`, its pools are shown there, and `/metrics` is served.
+    pub(super) async fn new(
+        mut variables: Vec<(String, String)>,
+        page: Option<SocketAddr>,
+    ) -> anyhow::Result<Self> {
+        if let Some(page) = page {
+            variables.retain(|(name, _)| name != "DSQL_DESK_LISTEN");
+            variables.push(("DSQL_DESK_LISTEN".to_owned(), page.to_string()));
+        }
+        let options = builder(&variables).build()?;
+        let member = join(&options).await?;
+        Ok(Self { variables, member })
+    }
+
+    async fn connect(&self, role: &str, database: &str) -> Result<RawPool, Error> {
+        let name = if database == "postgres" { role.to_owned() } else { format!("{role}@{database}") };
+        let options = builder(&self.variables).user(role).database(database).pool(name).build()?;
+        self.member.pool(options).connect().await
+    }
+}
+
+fn builder(variables: &[(String, String)]) -> OptionsBuilder {
+    OptionsBuilder::from_variables(variables.iter().cloned()).reservoir(true)
+}
+
+impl Cluster for FromVariables {
+    fn open<'a>(
+        &'a self,
+        role: &'a str,
+        database: &'a str,
+    ) -> Pin<Box<dyn Future<Output = Result<RawPool, Error>> + Send + 'a>> {
+        Box::pin(self.connect(role, database))
+    }
+}
+
+#[cfg(feature = "aws")]
+async fn join(options: &Options) -> anyhow::Result<Member> {
+    Ok(forebay_aws::join(options).await?)
+}
+
+/// Without AWS's SDK, there is only the key of the environment, and no fleet.
+#[cfg(not(feature = "aws"))]
+async fn join(options: &Options) -> anyhow::Result<Member> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let (Some(id), Some(secret)) = (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) else {
+        anyhow::bail!(
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set, and this build signs with nothing else; for roles and \
+             profiles, build it with: cargo build --release --features aws,gateway"
+        );
+    };
+    let session_token = variable("AWS_SESSION_TOKEN");
+    let key = dsql_local::Credentials { session_token, ..dsql_local::Credentials::new(id, secret) };
+    Ok(Member::builder(options, crate::key_signer::KeySigner(key)).join().await?)
+}

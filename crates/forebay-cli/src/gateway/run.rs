@@ -1,0 +1,112 @@
+//! The gateway in the foreground, until a signal ends it.
+
+use std::future::poll_fn;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use forebay::rt::TokioRuntime;
+use forebay_gateway::config::GatewayConfig;
+use forebay_gateway::{Gateway as Running, WorkerThreads};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::cluster::FromVariables;
+use super::local::Local;
+use crate::output;
+use crate::signals::{Ending, Signals};
+
+/// Runs it.
+pub(super) async fn run(command: super::Serve, mut config: GatewayConfig) -> anyhow::Result<ExitCode> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let mut signals = Signals::listen()?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let runtime = Arc::new(TokioRuntime::current()?);
+    let grace = config.drain_grace;
+    let workers = WorkerThreads::start(config.worker_threads)?;
+    let mut users_file = None;
+    let gateway = if command.local {
+        let local = Local::start(&mut config.users_file, config.metrics_listen).await?;
+        users_file = Some(config.users_file.clone());
+        Running::start_on(config, local, runtime, workers.runtimes()).await?
+    } else {
+        let cluster = FromVariables::new(std::env::vars().collect(), config.metrics_listen).await?;
+        Running::start_on(config, cluster, runtime, workers.runtimes()).await?
+    };
+    output::print(&greeting(&gateway, command.local))?;
+    loop {
+        let event = poll_fn(|context| {
+            if hangup.poll_recv(context).is_ready() {
+                return Poll::Ready(None);
+            }
+            pin!(signals.recv()).poll(context).map(Some)
+        });
+        match event.await {
+            None => match reload(&command, users_file.as_ref(), &gateway).await {
+                Ok(()) => tracing::info!("configuration, users and certificates were read again"),
+                Err(error) => tracing::error!("nothing was changed by the reload: {error:#}"),
+            },
+            Some(ending) => {
+                let status = drain(&gateway, ending, grace, &mut signals).await;
+                // In this order, so that nothing is left of the local cluster's files.
+                drop((gateway, workers));
+                return Ok(status);
+            }
+        }
+    }
+}
+
+/// Reads everything again. The users file is `made` here if there was none.
+async fn reload(command: &super::Serve, made: Option<&PathBuf>, gateway: &Running) -> anyhow::Result<()> {
+    let mut config = command.configuration()?;
+    if let Some(made) = made {
+        config.users_file.clone_from(made);
+    }
+    Ok(gateway.reload(config).await?)
+}
+
+/// Lets clients finish. A second signal ends that.
+async fn drain(gateway: &Running, ending: Ending, grace: Duration, signals: &mut Signals) -> ExitCode {
+    // Whoever presses Ctrl-C waits for it.
+    let grace = if ending == Ending::Interrupted { Duration::ZERO } else { grace };
+    tracing::info!("shutting down: {} clients have {} s to leave", gateway.clients(), grace.as_secs());
+    let drained = poll_fn({
+        let mut drained = Box::pin(gateway.drain(grace));
+        move |context| {
+            if let Poll::Ready(cut) = drained.as_mut().poll(context) {
+                return Poll::Ready(Some(cut));
+            }
+            pin!(signals.recv()).poll(context).map(|_| None)
+        }
+    })
+    .await;
+    match drained {
+        Some(0) => ExitCode::SUCCESS,
+        Some(cut) => {
+            output::say(&format!("{cut} clients were cut off in the middle of a transaction"));
+            ExitCode::FAILURE
+        }
+        None => ending.status(),
+    }
+}
+
+/// Where it is.
+fn greeting(gateway: &Running, local: bool) -> String {
+    let mut text = String::new();
+    for address in gateway.addresses() {
+        text += &format!("listening on {address}\n");
+    }
+    if let Some(socket) = gateway.unix_socket() {
+        text += &format!("listening on {}\n", socket.display());
+    }
+    if local && let (Some(address), Some(user)) = (gateway.addresses().first(), gateway.users().first()) {
+        text += &format!(
+            "\nA local Aurora DSQL is behind it. Try:\n\n  psql \"host={} port={} user={user} dbname=postgres\"\n\n",
+            address.ip(),
+            address.port()
+        );
+    }
+    text
+}

@@ -1,0 +1,188 @@
+//! `forebay gateway` as its users meet it.
+
+#[allow(dead_code, reason = "other servers need more of it")]
+mod serving;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output, Stdio};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use serving::{Place, Server, stop, text};
+
+const GATEWAY: Server = Server("gateway");
+
+/// Without anything of the user's.
+fn command(place: &Place, arguments: &[&str]) -> Command {
+    let mut command = GATEWAY.command(arguments);
+    for (variable, _) in std::env::vars_os() {
+        let name = variable.to_string_lossy().into_owned();
+        if ["FOREBAY_", "DSQL_", "PG", "CLUSTER_", "AWS_", "REGION"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+        {
+            command.env_remove(variable);
+        }
+    }
+    command.current_dir(&place.0);
+    command
+}
+
+fn add_user(place: &Place, arguments: &[&str], stdin: &str) -> Output {
+    let mut child = command(place, &[&["add-user"], arguments].concat())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    // It may have ended without reading.
+    drop(child.stdin.take().expect("its input").write_all(stdin.as_bytes()));
+    child.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn a_user_is_added_and_the_password_is_nowhere() {
+    let place = Place::new("gateway-add-user");
+    let added = add_user(&place, &["app", "--role", "writer"], "hunter2\n");
+    assert!(added.status.success(), "{}", text(&added.stderr));
+    let more = ["bi", "--role", "reader", "--mode", "elastic", "--allow", "10.0.0.0/8", "--allow", "unix"];
+    let added = add_user(&place, &more, "hunter2\r\n");
+    assert!(added.status.success(), "{}", text(&added.stderr));
+    let path = place.0.join("users.toml");
+    let file = fs::read_to_string(&path).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(file.matches("SCRAM-SHA-256$4096:").count(), 2, "{file}");
+    assert!(file.contains("allow = [\"10.0.0.0/8\", \"unix\"]"), "{file}");
+    for said in [&file, text(&added.stdout), text(&added.stderr)] {
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+    let again = add_user(&place, &["app", "--role", "other"], "x\n");
+    assert!(!again.status.success() && text(&again.stderr).contains("has the user \"app\" already"));
+    for (arguments, stdin, words) in [
+        (vec!["c", "--role", "r"], "\n", "the password is empty"),
+        (vec!["c", "--role", "r"], "", "the password is empty"),
+        (vec!["c", "--role", "r", "--allow", "10.1.1.1/8"], "x\n", "not a network"),
+        (vec!["c"], "x\n", "--role"),
+        (vec!["c", "--role", "r", "hunter2"], "x\n", "unexpected argument"),
+    ] {
+        let refused = add_user(&place, &arguments, stdin);
+        assert!(
+            !refused.status.success() && text(&refused.stderr).contains(words),
+            "{}",
+            text(&refused.stderr)
+        );
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap(), file);
+    let printed =
+        add_user(&place, &["c", "--role", "r", "--no-password", "--certificate", "c", "--print"], "");
+    assert_eq!(text(&printed.stdout), "[[user]]\nname = \"c\"\ncertificate = \"c\"\nrole = \"r\"\n");
+    assert_eq!(place.entries(), ["users.toml"]);
+}
+
+/// Types each line when the text before it is on the screen. Returns all of the screen, and the exit status.
+fn typed(mut command: Command, lines: &[(&str, &str)]) -> (String, Option<i32>) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
+    grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("its other side");
+    let name = ptsname(&ours, Vec::new()).expect("its name");
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let theirs = rustix::fs::open(name, flags, Mode::empty()).expect("it opens");
+    let copy = || Stdio::from(theirs.try_clone().expect("a copy"));
+    command.stdin(copy()).stdout(copy()).stderr(copy());
+    let mut child = command.spawn().expect("it starts");
+    // The command keeps its own copies; the terminal ends with the last of them.
+    drop((theirs, command));
+    let mut terminal = File::from(ours);
+    let (mut screen, mut from, mut bytes) = (String::new(), 0, [0; 256]);
+    let mut lines = lines.iter();
+    let mut next = lines.next();
+    // At the end, a terminal gives an error.
+    while let Ok(count @ 1..) = terminal.read(&mut bytes) {
+        screen += &String::from_utf8_lossy(&bytes[..count]);
+        if let Some((prompt, line)) = next
+            && let Some(at) = screen[from..].find(prompt)
+        {
+            from += at + prompt.len();
+            terminal.write_all(line.as_bytes()).expect("it reads");
+            next = lines.next();
+        }
+    }
+    (screen, child.wait().expect("it ends").code())
+}
+
+#[test]
+fn a_password_is_typed_twice_and_not_shown() {
+    let place = Place::new("gateway-type");
+    let add = || command(&place, &["add-user", "app", "--role", "writer"]);
+    let (screen, status) = typed(add(), &[("Password for app: ", "hunter2\r"), ("Again: ", "hunter3\r")]);
+    assert!(status == Some(1) && screen.contains("the two passwords differ"), "{screen}");
+    let (screen, status) = typed(add(), &[("Password for app: ", "hunter2\u{3}")]);
+    assert!(status == Some(1) && screen.contains("no password was typed"), "{screen}");
+    assert!(place.entries().is_empty());
+    let (screen, status) = typed(add(), &[("Password for app: ", "hunter2\r"), ("Again: ", "hunter2\r")]);
+    assert_eq!(status, Some(0), "{screen}");
+    assert!(!screen.contains("hunter"), "{screen}");
+    assert!(fs::read_to_string(place.0.join("users.toml")).unwrap().contains("name = \"app\""));
+}
+
+#[test]
+fn check_shows_who_gets_which_role_or_every_problem() {
+    let place = Place::new("gateway-check");
+    let check = |arguments: &[&str], endpoint: &str| {
+        let mut command = command(&place, &[&["check"], arguments].concat());
+        command.env("CLUSTER_ENDPOINT", endpoint).output().expect("it starts")
+    };
+    let host = "abc.dsql.us-east-1.on.aws";
+    place.write("gateway.toml", "mode = 'elastic'\nmax_client = 5\nlisten = 'here'\n");
+    let refused = check(&["--config", "gateway.toml", "--idle-timeout", "soon"], "");
+    let said = text(&refused.stderr);
+    for problem in [
+        "did you mean max_clients?",
+        "listen is \"here\"",
+        "--idle-timeout is \"soon\"",
+        "CLUSTER_ENDPOINT is",
+    ] {
+        assert!(said.contains(problem), "{problem}: {said}");
+    }
+    assert_eq!(refused.status.code(), Some(1));
+    let missing = check(&[], host);
+    assert!(text(&missing.stderr).contains("users.toml is not readable"), "{}", text(&missing.stderr));
+    assert!(add_user(&place, &["app", "--role", "writer"], "hunter2\n").status.success());
+    assert!(add_user(&place, &["bi", "--role", "reader", "--allow", "unix"], "hunter2\n").status.success());
+    place.write("gateway.toml", "mode = 'elastic'\nmax_clients = 5\n");
+    let good = check(&["--config", "gateway.toml"], host);
+    let said = text(&good.stdout);
+    assert!(good.status.success(), "{}", text(&good.stderr));
+    assert!(said.contains("cluster  abc.dsql.us-east-1.on.aws, region us-east-1"), "{said}");
+    assert!(said.contains("pools    2, each with up to 100 connections: 200 in all"), "{said}");
+    let line = |name: &str| said.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+    let words = |name: &str| {
+        line(name)
+            .split("  ")
+            .map(|cell| cell.trim().to_owned())
+            .filter(|cell| !cell.is_empty())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(words("app"), ["app", "writer", "postgres", "password", "elastic, 10s", "anywhere"]);
+    assert_eq!(words("bi"), ["bi", "reader", "postgres", "password", "elastic, 10s", "unix"]);
+    assert!(!said.contains("SCRAM"), "{said}");
+    fs::set_permissions(place.0.join("users.toml"), fs::Permissions::from_mode(0o644)).unwrap();
+    let warned = check(&["--config", "gateway.toml"], host);
+    assert!(text(&warned.stderr).contains("can be read by other users"), "{}", text(&warned.stderr));
+}
+
+#[test]
+fn a_gateway_on_a_laptop_prints_a_command_that_works() {
+    let place = Place::new("gateway-local");
+    let (mut child, said) = GATEWAY.start(&place, "psql", &["--local", "--listen", "127.0.0.1:0"]);
+    let psql = said.lines().find(|line| line.contains("psql")).expect("a command").trim();
+    let answer = Command::new("sh")
+        .args(["-c", &format!("{psql} -X -A -t -c 'SELECT 40 + 2'")])
+        .output()
+        .expect("a shell");
+    assert_eq!(text(&answer.stdout).trim(), "42", "{}", text(&answer.stderr));
+    stop(&mut child, "-TERM");
+    assert!(place.entries().is_empty(), "{:?}", place.entries());
+}

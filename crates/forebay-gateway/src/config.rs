@@ -1,0 +1,156 @@
+//! The configuration of a gateway, from a TOML file, the environment and flags.
+//!
+//! Every setting has one name in three spellings: `max_clients` in the file, `FOREBAY_GATEWAY_MAX_CLIENTS` in the environment,
+//! `--max-clients` as a flag. A flag overrides a variable, and a variable overrides the file. [`SETTINGS`] has all of them.
+//!
+//! What is behind the gateway is no part of it: the cluster comes from the variables of [`forebay_dsql::Options`].
+
+mod builder;
+mod settings;
+mod value;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use builder::ConfigBuilder;
+pub use settings::{SETTINGS, Setting, manual};
+
+use crate::login::ClientLimits;
+use crate::users::{Mode, UserDefaults};
+
+/// The configuration of a gateway. [`ConfigBuilder`] reads and checks one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GatewayConfig {
+    /// Where it listens for TCP connections. Default: 127.0.0.1:6432.
+    pub listen: Vec<SocketAddr>,
+    /// Where its Unix socket is. Default: `/tmp/.s.PGSQL.6432`.
+    pub unix_socket: Option<UnixSocket>,
+    /// How clients prove who they are. Default: SCRAM.
+    pub auth: Authentication,
+    /// The file with those who may log in. Default: `users.toml`.
+    pub users_file: PathBuf,
+    /// The certificate for clients. Default: none, and no TLS.
+    pub tls: Option<TlsFiles>,
+    /// How long clients keep a backend, unless their user says otherwise. Default: `session`.
+    pub mode: Mode,
+    /// In mode `elastic`: how long a client may be idle before its backend is released. Default: 10 s.
+    pub release_after: Duration,
+    /// What a client may make large.
+    pub limits: Limits,
+    /// How long things may take.
+    pub timeouts: Timeouts,
+    /// How long clients may finish their transactions when the gateway shuts down. Default: 30 s.
+    pub drain_grace: Duration,
+    /// Where `/metrics`, `/healthz` and `/readyz` are served. Default: nowhere.
+    pub metrics_listen: Option<SocketAddr>,
+    /// How many threads serve clients. Default: one for each processor.
+    pub worker_threads: usize,
+    /// Start-up parameters that are dropped without an error. Default: none.
+    pub ignore_startup_parameters: Vec<String>,
+}
+
+/// How clients prove who they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Authentication {
+    /// With a password, by SCRAM-SHA-256, or with a certificate, as their user says.
+    #[default]
+    Scram,
+    /// Not at all: who can connect can be any user. Only for the Unix socket and for loopback addresses.
+    Trust,
+}
+
+/// A Unix socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnixSocket {
+    /// Its directory, which clients give as the host.
+    pub directory: PathBuf,
+    /// The port in its name.
+    pub port: u16,
+    /// Who may connect, as bits of a file mode.
+    pub mode: u32,
+}
+
+impl UnixSocket {
+    /// Its path: `.s.PGSQL.` and the port.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.directory.join(format!(".s.PGSQL.{}", self.port))
+    }
+}
+
+/// The files of the gateway's certificate. They are read again by a reload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The gateway's certificate and those of its authorities, in PEM.
+    pub cert: PathBuf,
+    /// The key of the certificate, in PEM.
+    pub key: PathBuf,
+    /// The authorities of client certificates, in PEM. Without it, clients show none.
+    pub client_ca: Option<PathBuf>,
+    /// Whether clients of other machines must use TLS. Default: yes.
+    pub required: bool,
+}
+
+/// What a client may make large.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Clients that are logged in. Default 10,000.
+    pub clients: usize,
+    /// Clients of one user, unless the user says otherwise. Default: no limit.
+    pub clients_per_user: Option<usize>,
+    /// Clients of one address that is not of this machine. Default: no limit.
+    pub clients_per_address: Option<usize>,
+    /// Clients that are logging in. Default 5,000.
+    pub logins: usize,
+    /// Clients of one address that are logging in. Default 1,000.
+    pub logins_per_address: Option<usize>,
+    /// Bytes of a message that must be read as a whole. Default 16 MiB.
+    pub message_size: usize,
+    /// Prepared statements of a session. Default 5,000.
+    pub statements: usize,
+    /// Bytes of the prepared statements of a session. Default 16 MiB.
+    pub statements_size: usize,
+}
+
+impl Limits {
+    /// Those that the login checks.
+    #[must_use]
+    pub fn client_limits(&self) -> ClientLimits {
+        let Self { clients, clients_per_address, logins, logins_per_address, .. } = *self;
+        ClientLimits { clients, clients_per_address, logins, logins_per_address }
+    }
+}
+
+/// How long things may take. `None`: as long as they take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// The wait for a backend. Default 30 s.
+    pub backend: Duration,
+    /// A statement. Default: no limit.
+    pub query: Option<Duration>,
+    /// A transaction. Default: no limit; the cluster has one.
+    pub transaction: Option<Duration>,
+    /// A pause within a transaction. Default: no limit.
+    pub idle_in_transaction: Option<Duration>,
+    /// A pause outside a transaction. Default: no limit.
+    pub idle: Option<Duration>,
+    /// A login. Default 30 s.
+    pub login: Duration,
+    /// How long a client may not read what is sent to it. Default 2 min.
+    pub write: Duration,
+}
+
+impl GatewayConfig {
+    /// What holds for users that do not say it themselves.
+    #[must_use]
+    pub fn user_defaults(&self) -> UserDefaults {
+        UserDefaults {
+            mode: self.mode,
+            release_after: self.release_after,
+            max_clients: self.limits.clients_per_user,
+            trust: self.auth == Authentication::Trust,
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! Collects settings from their sources, and checks them as a whole.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forebay::{ConfigError, Problem};
+
+use super::settings::PREFIX;
+use super::value::{Count, FileMode, Size, Value};
+use super::{Authentication, GatewayConfig, Limits, SETTINGS, Setting, Timeouts, TlsFiles, UnixSocket};
+use crate::document::{Document, closest, scalar};
+
+/// Collects the settings of a gateway. What is added later overrides what was added before. [`build`](Self::build) reports all
+/// problems at once.
+#[derive(Clone, Debug, Default)]
+#[must_use = "call `build`"]
+pub struct ConfigBuilder {
+    values: BTreeMap<&'static str, Given>,
+    problems: Vec<Problem>,
+}
+
+/// What a source says about a setting.
+#[derive(Clone, Debug)]
+struct Given {
+    /// How the source names the setting.
+    name: String,
+    texts: Vec<String>,
+    /// Relative paths begin here.
+    directory: PathBuf,
+}
+
+impl ConfigBuilder {
+    /// Reads a TOML file. Relative paths in it begin at its directory.
+    pub fn file(mut self, path: &Path) -> Self {
+        match std::fs::read_to_string(path) {
+            Ok(text) => self.toml(path, &text),
+            Err(error) => {
+                self.problems.push(Problem {
+                    setting: path.display().to_string().into(),
+                    value: format!("not readable ({error})"),
+                    allowed: "a file that this process can read".to_owned(),
+                });
+                self
+            }
+        }
+    }
+
+    /// Reads the text of the TOML file at `path`.
+    pub fn toml(mut self, path: &Path, text: &str) -> Self {
+        let name = path.display().to_string();
+        let document = match Document::parse(&name, text) {
+            Ok(document) => document,
+            Err(problems) => {
+                self.problems.extend(problems);
+                return self;
+            }
+        };
+        let directory = path.parent().unwrap_or(Path::new("")).to_owned();
+        let keys: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
+        for (key, value) in document.root() {
+            let own: &str = key.get_ref();
+            let Some(setting) = SETTINGS.iter().find(|setting| setting.key == own) else {
+                self.problems.push(document.unknown_key(key, &keys));
+                continue;
+            };
+            let texts = match value.get_ref().as_array() {
+                Some(list) if setting.is_list() => list.iter().map(|entry| scalar(entry.get_ref())).collect(),
+                _ => scalar(value.get_ref()).map(|text| split(setting, &text)),
+            };
+            // Its place is all that is needed of a problem.
+            let place = document.problem(&key.span(), own, "", "").setting.into_owned();
+            match texts {
+                Some(texts) => {
+                    let given = Given { name: place, texts, directory: directory.clone() };
+                    self.values.insert(setting.key, given);
+                }
+                None => self.problems.push(Problem {
+                    setting: place.into(),
+                    value: value.get_ref().type_str().to_owned(),
+                    allowed: if setting.is_list() { "an array of strings" } else { "one value" }.to_owned(),
+                }),
+            }
+        }
+        self
+    }
+
+    /// Reads the variables that begin with `FOREBAY_GATEWAY_`. Empty ones count as not set.
+    pub fn environment(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
+        for (name, value) in variables {
+            if !name.starts_with(PREFIX) || value.is_empty() || name == "FOREBAY_GATEWAY_CONFIG" {
+                continue;
+            }
+            match SETTINGS.iter().find(|setting| setting.variable() == name) {
+                Some(setting) => self.give(setting, name, &value),
+                None => {
+                    let known: Vec<String> = SETTINGS.iter().map(Setting::variable).collect();
+                    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+                    let allowed = match closest(&name, &known) {
+                        Some(close) => format!("a known one; did you mean {close}?"),
+                        None => "one of the gateway's, such as FOREBAY_GATEWAY_LISTEN".to_owned(),
+                    };
+                    let setting = format!("the variable {name}").into();
+                    self.problems.push(Problem { setting, value: "unknown".to_owned(), allowed });
+                }
+            }
+        }
+        self
+    }
+
+    /// Sets the setting with this key, as a flag does.
+    pub fn flag(mut self, key: &str, value: &str) -> Self {
+        match SETTINGS.iter().find(|setting| setting.key == key) {
+            Some(setting) => self.give(setting, format!("--{}", setting.flag()), value),
+            None => self.problems.push(Problem {
+                setting: key.to_owned().into(),
+                value: "unknown".to_owned(),
+                allowed: "the key of a setting".to_owned(),
+            }),
+        }
+        self
+    }
+
+    fn give(&mut self, setting: &Setting, name: String, value: &str) {
+        let given = Given { name, texts: split(setting, value), directory: PathBuf::new() };
+        self.values.insert(setting.key, given);
+    }
+
+    /// Checks everything together.
+    ///
+    /// # Errors
+    /// Every problem, each with what is allowed.
+    pub fn build(mut self) -> Result<GatewayConfig, ConfigError> {
+        let config = self.read();
+        self.check(&config);
+        if self.problems.is_empty() { Ok(config) } else { Err(ConfigError { problems: self.problems }) }
+    }
+
+    /// Reads each setting. A wrong one gets its default, so that the others are checked, too.
+    fn read(&mut self) -> GatewayConfig {
+        let auth = self.one("auth").unwrap_or_default();
+        let listen = self.list::<SocketAddr>("listen");
+        let listen = listen.unwrap_or_else(|| vec![SocketAddr::from(([127, 0, 0, 1], PORT))]);
+        let mode = if auth == Authentication::Trust { 0o700 } else { 0o777 };
+        let mode = self.one::<FileMode>("unix_socket_mode").map_or(mode, |given| given.0);
+        let port = listen.first().map_or(PORT, SocketAddr::port);
+        let directory = self.path("unix_socket_dir");
+        // A port that the system chooses is not known here, so the name would be that of no port.
+        let directory = if self.values.contains_key("unix_socket_dir") {
+            directory
+        } else {
+            (port != 0).then(|| PathBuf::from("/tmp"))
+        };
+        GatewayConfig {
+            unix_socket: directory.map(|directory| UnixSocket { directory, port, mode }),
+            listen,
+            auth,
+            users_file: self.path("users_file").unwrap_or_else(|| "users.toml".into()),
+            tls: self.tls(),
+            mode: self.one("mode").unwrap_or_default(),
+            release_after: self.time("release_after", 10),
+            limits: Limits {
+                clients: self.count("max_clients").unwrap_or(10_000),
+                clients_per_user: self.count("max_clients_per_user"),
+                clients_per_address: self.count("max_clients_per_address"),
+                logins: self.count("max_logins").unwrap_or(5_000),
+                logins_per_address: Some(self.count("max_logins_per_address").unwrap_or(1_000)),
+                message_size: self.size("max_message_size"),
+                statements: self.count("max_statements").unwrap_or(5_000),
+                statements_size: self.size("max_statements_size"),
+            },
+            timeouts: Timeouts {
+                backend: self.time("backend_timeout", 30),
+                query: self.limit("query_timeout"),
+                transaction: self.limit("transaction_timeout"),
+                idle_in_transaction: self.limit("idle_in_transaction_timeout"),
+                idle: self.limit("idle_timeout"),
+                login: self.time("login_timeout", 30),
+                write: self.time("write_timeout", 120),
+            },
+            drain_grace: self.time("drain_grace", 30),
+            metrics_listen: self.one("metrics_listen"),
+            worker_threads: self
+                .count("worker_threads")
+                .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
+            ignore_startup_parameters: self.list("ignore_startup_parameters").unwrap_or_default(),
+        }
+    }
+
+    fn tls(&mut self) -> Option<TlsFiles> {
+        let required = self.one("tls_required").unwrap_or(true);
+        let [cert, key, client_ca] =
+            ["tls_cert_file", "tls_key_file", "tls_client_ca_file"].map(|key| self.path(key));
+        match (cert, key) {
+            (Some(cert), Some(key)) => Some(TlsFiles { cert, key, client_ca, required }),
+            (None, None) => {
+                if client_ca.is_some() {
+                    self.problem("tls_cert_file", "not set", "set, as tls_client_ca_file is");
+                }
+                None
+            }
+            (Some(_), None) => {
+                self.problem("tls_key_file", "not set", "set, as tls_cert_file is");
+                None
+            }
+            (None, Some(_)) => {
+                self.problem("tls_cert_file", "not set", "set, as tls_key_file is");
+                None
+            }
+        }
+    }
+
+    /// What makes no sense together.
+    fn check(&mut self, config: &GatewayConfig) {
+        if config.listen.is_empty() && config.unix_socket.is_none() {
+            self.problem("listen", "empty", "an address, unless unix_socket_dir is set");
+        }
+        let foreign: Vec<String> = config
+            .listen
+            .iter()
+            .filter(|address| !address.ip().to_canonical().is_loopback())
+            .map(ToString::to_string)
+            .collect();
+        let foreign = foreign.join(", ");
+        if config.auth == Authentication::Trust && !foreign.is_empty() {
+            let allowed =
+                "of loopback addresses only, as auth is trust: everybody who can connect would be let in";
+            self.problem("listen", &foreign, allowed);
+        }
+        let wants_tls = self.one("tls_required").unwrap_or(true);
+        if config.tls.is_none() && wants_tls && !foreign.is_empty() && config.auth == Authentication::Scram {
+            let allowed = "set, as listen has an address that other machines can reach; or allow connections without encryption: \
+                           tls_required = false";
+            self.problem("tls_cert_file", "not set", allowed);
+        }
+        let zero = [
+            ("login_timeout", config.timeouts.login),
+            ("backend_timeout", config.timeouts.backend),
+            ("write_timeout", config.timeouts.write),
+        ];
+        for (key, _) in zero.into_iter().filter(|(_, time)| time.is_zero()) {
+            self.problem(key, "0s", "above zero");
+        }
+        let path = config.unix_socket.as_ref().map(UnixSocket::path);
+        // The kernel's limit for the address of a socket.
+        if path.is_some_and(|path| path.as_os_str().len() > 107) {
+            self.problem("unix_socket_dir", "too long", "a path of at most 90 bytes");
+        }
+    }
+
+    /// Adds a problem with a setting, under the name that its source has for it.
+    fn problem(&mut self, key: &'static str, value: &str, allowed: &str) {
+        let setting = self.values.get(key).map_or(key.to_owned(), |given| given.name.clone()).into();
+        let problem = Problem { setting, value: value.to_owned(), allowed: allowed.to_owned() };
+        // A setting may be read twice.
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+    }
+
+    /// All values of a setting. None if it is not given, or if one of them is wrong.
+    fn list<T: Value>(&mut self, key: &'static str) -> Option<Vec<T>> {
+        let Given { texts, .. } = self.values.get(key)?.clone();
+        let mut values = Vec::new();
+        let mut is_right = true;
+        for text in &texts {
+            match T::read(text.trim()) {
+                Some(value) => values.push(value),
+                None => {
+                    is_right = false;
+                    self.problem(key, &format!("{text:?}"), T::ALLOWED);
+                }
+            }
+        }
+        is_right.then_some(values)
+    }
+
+    fn one<T: Value>(&mut self, key: &'static str) -> Option<T> {
+        self.list(key)?.pop()
+    }
+
+    /// A path. None if it is not given, or empty.
+    fn path(&mut self, key: &'static str) -> Option<PathBuf> {
+        let given = self.values.get(key)?;
+        let text = given.texts.last().filter(|text| !text.is_empty())?;
+        Some(given.directory.join(text))
+    }
+
+    fn count(&mut self, key: &'static str) -> Option<usize> {
+        self.one::<Count>(key).map(|count| count.0)
+    }
+
+    fn size(&mut self, key: &'static str) -> usize {
+        self.one::<Size>(key).map_or(16 << 20, |size| size.0)
+    }
+
+    fn time(&mut self, key: &'static str, seconds: u64) -> Duration {
+        self.one(key).unwrap_or(Duration::from_secs(seconds))
+    }
+
+    /// A duration whose zero means: no limit.
+    fn limit(&mut self, key: &'static str) -> Option<Duration> {
+        self.one::<Duration>(key).filter(|limit| !limit.is_zero())
+    }
+}
+
+/// The port of PgBouncer.
+const PORT: u16 = 6432;
+
+/// The values in one text.
+fn split(setting: &Setting, text: &str) -> Vec<String> {
+    match (setting.is_list(), text.trim()) {
+        (true, "") => Vec::new(),
+        (true, text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
+        (false, text) => vec![text.to_owned()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::users::Mode;
+
+    fn toml(text: &str) -> ConfigBuilder {
+        ConfigBuilder::default().toml(Path::new("/etc/forebay/gateway.toml"), text)
+    }
+
+    fn problems(builder: ConfigBuilder) -> String {
+        builder.build().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_defaults_are_for_this_machine_and_need_a_password() {
+        let config = ConfigBuilder::default().build().unwrap();
+        assert!(config.listen.iter().all(|address| address.ip().is_loopback()));
+        assert_eq!(config.unix_socket.as_ref().unwrap().path(), Path::new("/tmp/.s.PGSQL.6432"));
+        assert_eq!((config.auth, config.mode), (Authentication::Scram, Mode::Session));
+        assert!(
+            config.metrics_listen.is_none() && config.worker_threads > 0 && config.timeouts.query.is_none()
+        );
+    }
+
+    /// The manual's table is made from this text.
+    #[test]
+    fn the_defaults_in_the_table_are_those_that_hold() {
+        let prose = ["unix_socket_mode", "worker_threads"];
+        let given =
+            SETTINGS.iter().filter(|setting| !setting.default.is_empty() && !prose.contains(&setting.key));
+        let builder = given
+            .fold(ConfigBuilder::default(), |builder, setting| builder.flag(setting.key, setting.default));
+        assert_eq!(builder.build().unwrap(), ConfigBuilder::default().build().unwrap());
+    }
+
+    #[test]
+    fn a_flag_overrides_a_variable_and_a_variable_the_file() {
+        let variables =
+            [("FOREBAY_GATEWAY_MAX_CLIENTS", "2"), ("FOREBAY_GATEWAY_MODE", "elastic"), ("OTHER", "x")];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let text = "max_clients = 1\nmode = 'session'\nlisten = ['127.0.0.1:1', '[::1]:1']\nusers_file = 'u.toml'\nquery_timeout = '5s'\n";
+        let config =
+            toml(text).environment(variables).flag("max_clients", "3").flag("listen", "").build().unwrap();
+        assert_eq!((config.limits.clients, config.mode), (3, Mode::Elastic));
+        assert_eq!(config.users_file, Path::new("/etc/forebay/u.toml"));
+        assert_eq!(config.timeouts.query, Some(Duration::from_secs(5)));
+        assert!(config.listen.is_empty());
+        let config = toml(text).build().unwrap();
+        assert_eq!(config.listen.len(), 2);
+        assert_eq!(config.unix_socket.unwrap().port, 1);
+    }
+
+    #[test]
+    fn every_problem_is_reported_at_once_as_its_source_names_it() {
+        let variables = [("FOREBAY_GATEWAY_MAX_CLIENT", "1"), ("FOREBAY_GATEWAY_IDLE_TIMEOUT", "soon")];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let said = problems(
+            toml("max_clients = 0\nmodus = 'x'\nlisten = ['here']\nmode = ['session']\nmax_message_size = '2GiB'\n")
+                .environment(variables)
+                .flag("auth", "md5")
+                .flag("login_timeout", "0s")
+                .flag("tls_key_file", "k.pem")
+                .file(Path::new("/nonexistent.toml")),
+        );
+        for expected in [
+            "gateway.toml:1: max_clients is \"0\", but must be a number above zero",
+            "gateway.toml:2: the key \"modus\" is unknown",
+            "gateway.toml:3: listen is \"here\", but must be an address with a port",
+            "gateway.toml:4: mode is array, but must be one value",
+            "gateway.toml:5: max_message_size is \"2GiB\"",
+            "the variable FOREBAY_GATEWAY_MAX_CLIENT is unknown, but must be a known one; did you mean FOREBAY_GATEWAY_MAX_CLIENTS?",
+            "FOREBAY_GATEWAY_IDLE_TIMEOUT is \"soon\", but must be a duration",
+            "--auth is \"md5\", but must be scram or trust",
+            "--login-timeout is 0s, but must be above zero",
+            "tls_cert_file is not set, but must be set, as tls_key_file is",
+            "/nonexistent.toml is not readable",
+        ] {
+            assert!(said.contains(expected), "{expected}\n---\n{said}");
+        }
+    }
+
+    #[test]
+    fn what_other_machines_can_reach_is_protected() {
+        let said = problems(toml("listen = '0.0.0.0:6432'"));
+        assert!(said.contains("tls_cert_file is not set") && said.contains("tls_required = false"), "{said}");
+        assert!(toml("listen = '0.0.0.0:6432'\ntls_required = false").build().is_ok());
+        let said = problems(toml("listen = '0.0.0.0:6432'\ntls_required = false\nauth = 'trust'"));
+        assert!(said.contains("listen is 0.0.0.0:6432, but must be of loopback addresses only"), "{said}");
+        let config = toml("auth = 'trust'").build().unwrap();
+        assert_eq!(config.unix_socket.unwrap().mode, 0o700);
+        assert!(problems(toml("listen = []\nunix_socket_dir = ''")).contains("listen is empty"));
+    }
+}

@@ -1,0 +1,109 @@
+//! A TOML document, read without deserialising: every problem is found, with its line.
+
+use std::ops::Range;
+
+use forebay::Problem;
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+
+/// A parsed document, and where it comes from.
+pub(crate) struct Document<'i> {
+    name: &'i str,
+    text: &'i str,
+    root: DeTable<'i>,
+}
+
+impl<'i> Document<'i> {
+    /// Parses `text`, whose file is called `name`.
+    ///
+    /// # Errors
+    /// Every syntax error. The offending text is not repeated, as it may be a part of a secret.
+    pub(crate) fn parse(name: &'i str, text: &'i str) -> Result<Self, Vec<Problem>> {
+        let (root, errors) = DeTable::parse_recoverable(text);
+        let document = Self { name, text, root: root.into_inner() };
+        if errors.is_empty() {
+            return Ok(document);
+        }
+        let problems = errors.iter().map(|error| {
+            let at = error.span().unwrap_or_default();
+            document.problem(&at, "the syntax", "wrong", &format!("TOML: {}", error.message()))
+        });
+        Err(problems.collect())
+    }
+
+    pub(crate) fn root(&self) -> &DeTable<'i> {
+        &self.root
+    }
+
+    /// A problem at this place: "file:line: setting is value, but must be allowed".
+    pub(crate) fn problem(&self, at: &Range<usize>, setting: &str, value: &str, allowed: &str) -> Problem {
+        let before = self.text.as_bytes().get(..at.start).unwrap_or_default();
+        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        Problem {
+            setting: format!("{}:{line}: {setting}", self.name).into(),
+            value: value.to_owned(),
+            allowed: allowed.to_owned(),
+        }
+    }
+
+    /// A problem with a key that nothing reads.
+    pub(crate) fn unknown_key(&self, key: &Spanned<DeString<'_>>, known: &[&str]) -> Problem {
+        let name: &str = key.get_ref();
+        let allowed = match closest(name, known) {
+            Some(close) => format!("a known one; did you mean {close}?"),
+            None => format!("one of {}", known.join(", ")),
+        };
+        self.problem(&key.span(), &format!("the key {name:?}"), "unknown", &allowed)
+    }
+}
+
+/// The known name that a typo most probably meant.
+pub(crate) fn closest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let distance = |known: &str| distance(name, known);
+    known.iter().copied().min_by_key(|known| distance(known)).filter(|known| distance(known) <= 2)
+}
+
+/// The number of letters to insert, delete or replace.
+fn distance(left: &str, right: &str) -> usize {
+    let mut row: Vec<usize> = (0..=right.chars().count()).collect();
+    for (line, a) in left.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = line + 1;
+        for (column, b) in right.chars().enumerate() {
+            let cost = (diagonal + usize::from(a != b)).min(row[column] + 1).min(row[column + 1] + 1);
+            diagonal = std::mem::replace(&mut row[column + 1], cost);
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+/// A scalar as the text that a flag or a variable would have. None for tables and arrays.
+pub(crate) fn scalar(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.clone().into_owned()),
+        DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str().replace('_', "")),
+        DeValue::Boolean(flag) => Some(flag.to_string()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_syntax_error_has_a_line_and_no_text() {
+        let problems = Document::parse("f.toml", "a = 1\nb = hunter2\nc = 'x\n").err().unwrap();
+        let said = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        assert!(said.contains("f.toml:2: the syntax is wrong"), "{said}");
+        assert!(said.contains("f.toml:3:"), "{said}");
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+
+    #[test]
+    fn a_typo_is_recognised() {
+        assert_eq!(closest("rol", &["name", "role"]), Some("role"));
+        assert_eq!(closest("frobnicate", &["name", "role"]), None);
+        assert_eq!((distance("kitten", "sitting"), distance("", "ab"), distance("ab", "")), (3, 2, 2));
+    }
+}

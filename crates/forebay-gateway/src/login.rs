@@ -1,0 +1,441 @@
+//! From a fresh socket to a client that is known: start-up message, TLS, authentication, limits.
+//!
+//! Everything here reads what anybody can send. So each message has a limit, a login has a time limit, and no answer tells whether a
+//! user exists.
+
+mod admission;
+mod client_stream;
+mod der;
+mod parameters;
+mod peer;
+mod policy;
+mod refusal;
+mod scram;
+mod startup;
+mod tls;
+mod wire;
+
+use std::io;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use forebay::rt;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+pub use admission::{Admissions, ClientLimits, ClientSlot, Crowd};
+pub use client_stream::{ClientStream, Replay};
+pub(crate) use der::common_name;
+pub use parameters::StartParameters;
+pub use peer::Peer;
+pub use policy::{LoginPolicy, LoginShared};
+pub use tls::TlsServer;
+
+use self::refusal::{Refusal, message};
+use self::scram::{Exchange, Outcome};
+use self::startup::{First, Unreadable};
+use self::wire::Wire;
+use crate::config::Authentication;
+use crate::users::User;
+
+#[cfg(test)]
+mod tests;
+
+/// The first byte of a TLS handshake. No message of PostgreSQL's begins with it: it would be of 369 MB or more.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// What a connection turned out to be.
+#[derive(Debug)]
+pub enum Accepted<S> {
+    /// A client that is logged in.
+    Client(Box<LoggedIn<S>>),
+    /// A request to cancel what the session with this key runs. The connection is closed.
+    Cancel([u8; 8]),
+    /// It went away during the login, as health checks do, and psql before it asks for a password; or it asked to cancel something
+    /// that is not here.
+    Gone,
+}
+
+/// A client that is logged in.
+#[derive(Debug)]
+pub struct LoggedIn<S> {
+    /// Its stream.
+    pub stream: ClientStream<S>,
+    /// Who it is.
+    pub user: Arc<User>,
+    /// The settings that it asked for, of those that are allowed.
+    pub start: StartParameters,
+    /// What it has sent after the login.
+    pub unread: Vec<u8>,
+    /// The end of the authentication, not yet sent: it goes to the client in one write with what follows.
+    pub unsent: Vec<u8>,
+    /// Its place among the clients. Keep it as long as the client is connected.
+    pub slot: ClientSlot,
+}
+
+/// Why nobody was logged in. The client was told, if it could be.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoginError {
+    /// It was refused.
+    #[error("refused {}: {code} {message:?}{}", named(user), because(reason))]
+    Refused {
+        /// Who it said it is.
+        user: Option<String>,
+        /// The SQLSTATE that it got.
+        code: &'static str,
+        /// The message that it got.
+        message: String,
+        /// What only operators may know.
+        reason: Option<Reason>,
+    },
+    /// There are too many clients.
+    #[error("refused {}: {crowd}", named(user))]
+    Crowded {
+        /// Who it said it is, if that was asked.
+        user: Option<String>,
+        /// The limit.
+        crowd: Crowd,
+    },
+    /// It is not a client of PostgreSQL.
+    #[error("not a start-up message of PostgreSQL's protocol")]
+    Stranger,
+    /// It took too long.
+    #[error("the login took too long")]
+    TimedOut,
+    /// TLS could not be agreed upon.
+    #[error("no TLS: {0}")]
+    Tls(#[source] io::Error),
+    /// The connection broke.
+    #[error("the connection broke: {0}")]
+    Io(#[source] io::Error),
+}
+
+impl LoginError {
+    /// In one word, for metrics.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Refused { reason: Some(_), .. } | Self::Refused { code: "28P01" | "28000", .. } => {
+                "authentication"
+            }
+            Self::Refused { code: "57P03", .. } => "draining",
+            Self::Refused { .. } => "refused",
+            Self::Crowded { .. } => "crowded",
+            Self::Stranger => "stranger",
+            Self::TimedOut => "timeout",
+            Self::Tls(_) => "tls",
+            Self::Io(_) => "io",
+        }
+    }
+}
+
+/// Why somebody is not let in. Clients get the same words in all cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// No such user.
+    #[error("there is no such user")]
+    NoUser,
+    /// The password is wrong.
+    #[error("the password is wrong")]
+    Password,
+    /// The user has no password, and the client has not shown its certificate.
+    #[error("the user has no password, and its certificate was not shown")]
+    NoPassword,
+    /// The user needs a client certificate, and this is not it.
+    #[error("the certificate of the user was not shown")]
+    Certificate,
+    /// The user may not come from there.
+    #[error("the user may not log in from this address")]
+    Network,
+}
+
+fn named(user: &Option<String>) -> String {
+    user.as_ref().map_or_else(|| "a client".to_owned(), |user| format!("{user:?}"))
+}
+
+fn because(reason: &Option<Reason>) -> String {
+    reason.map_or_else(String::new, |reason| format!(" ({reason})"))
+}
+
+/// Why a login ends.
+enum Stop {
+    Refused(Refusal, Option<Reason>),
+    Crowded(Crowd),
+    Stranger,
+    Tls(io::Error),
+    Io(io::Error),
+    Gone,
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal, None)
+    }
+}
+
+impl From<Unreadable> for Stop {
+    fn from(unreadable: Unreadable) -> Self {
+        match unreadable {
+            Unreadable::Stranger => Self::Stranger,
+            Unreadable::Refused(refusal) => refusal.into(),
+        }
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Logs in the client of a fresh socket, or finds out what else it wants.
+///
+/// # Errors
+/// If nobody was logged in. Count it and log it; the client was told, and the socket is closed.
+///
+/// # Cancel safety
+/// Dropping the future closes the socket, and frees the client's place.
+pub async fn login<S>(socket: S, peer: Peer, shared: &LoginShared) -> Result<Accepted<S>, LoginError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let policy = shared.policy();
+    let login = async {
+        let mut attempt = Attempt { wire: Wire::new(socket), peer, shared, policy: &policy, user: None };
+        match attempt.run().await {
+            Ok(Granted::Client(granted)) => {
+                let (stream, unread, unsent) = attempt.wire.into_parts().map_err(LoginError::Io)?;
+                let Entry { user, start, slot } = granted;
+                Ok(Accepted::Client(Box::new(LoggedIn { stream, user, start, unread, unsent, slot })))
+            }
+            Ok(Granted::Cancel(key)) => Ok(Accepted::Cancel(key)),
+            Ok(Granted::Gone) | Err(Stop::Gone) => Ok(Accepted::Gone),
+            Err(stop) => Err(attempt.end(stop).await),
+        }
+    };
+    rt::within(shared.runtime(), policy.timeout, login).await.unwrap_or(Err(LoginError::TimedOut))
+}
+
+/// What a connection may do.
+enum Granted {
+    Client(Entry),
+    Cancel([u8; 8]),
+    Gone,
+}
+
+/// A client that is let in.
+struct Entry {
+    user: Arc<User>,
+    start: StartParameters,
+    slot: ClientSlot,
+}
+
+/// A login under way.
+struct Attempt<'a, S> {
+    wire: Wire<S>,
+    peer: Peer,
+    shared: &'a LoginShared,
+    policy: &'a LoginPolicy,
+    /// Who the client says it is.
+    user: Option<String>,
+}
+
+impl<'a, S: AsyncRead + AsyncWrite + Unpin> Attempt<'a, S> {
+    async fn run(&mut self) -> Result<Granted, Stop> {
+        let limits = &self.policy.limits;
+        let slot = self.shared.admissions().begin(&self.peer, limits).map_err(Stop::Crowded)?;
+        let start = match self.first().await {
+            Ok(First::Start(start)) => start,
+            Ok(First::Cancel(key)) => return Ok(key.map_or(Granted::Gone, Granted::Cancel)),
+            // `first` has answered these.
+            Ok(First::Tls | First::Gss) => return Ok(Granted::Gone),
+            Err(stop) => return Err(stop),
+        };
+        let name = start.parameter("user").filter(|name| !name.is_empty());
+        let Some(name) = name else {
+            return Err(Refusal::new("28000", "no PostgreSQL user name specified in startup packet").into());
+        };
+        self.user = Some(name.to_owned());
+        if self.shared.is_draining() {
+            return Err(Refusal::new("57P03", "the database system is shutting down").into());
+        }
+        if self.policy.tls_required && !self.peer.is_local() && !self.wire.is_encrypted() {
+            let refusal = Refusal::new("28000", "connection requires TLS");
+            return Err(refusal.hint("Set sslmode to require or verify-full.").into());
+        }
+        start.negotiate(&mut self.wire.out);
+        let user = self.authenticate(name).await?;
+        check_database(&user, start.parameter("database"))?;
+        let settings = parameters::settings(&start, &self.policy.ignored_parameters)?;
+        let slot = slot.admit(&user, limits).map_err(Stop::Crowded)?;
+        message(&mut self.wire.out, b'R', |out| out.extend(0_u32.to_be_bytes()));
+        Ok(Granted::Client(Entry { user, start: settings, slot }))
+    }
+
+    /// The first message that is not about encryption. Requests for encryption are answered, each once.
+    async fn first(&mut self) -> Result<First, Stop> {
+        // Without the byte `S`: TLS can begin at once.
+        if self.wire.peek().await? == TLS_HANDSHAKE {
+            let Some(tls) = self.tls() else { return Err(Stop::Stranger) };
+            if self.wire.encrypt(tls).await? != Some(tls::PROTOCOL) {
+                let refusal = Refusal::protocol(
+                    "received direct SSL connection request without ALPN protocol negotiation extension",
+                );
+                return Err(refusal.into());
+            }
+        }
+        let (mut may_ask_tls, mut may_ask_gss) = (!self.wire.is_encrypted(), true);
+        loop {
+            let first = startup::read(&self.wire.first_message().await?)?;
+            let (may_ask, what) = match first {
+                First::Tls => (&mut may_ask_tls, "SSL"),
+                First::Gss => (&mut may_ask_gss, "GSSAPI encryption"),
+                first => return Ok(first),
+            };
+            if !std::mem::replace(may_ask, false) {
+                return Err(Stop::Stranger);
+            }
+            // Somebody in between may have added it: it would be read as if it had come encrypted.
+            if self.wire.has_input() {
+                let message = format!("received unencrypted data after {what} request");
+                return Err(Refusal::protocol(message).into());
+            }
+            let tls = self.tls().filter(|_| first == First::Tls);
+            self.wire.out.push(if tls.is_some() { b'S' } else { b'N' });
+            self.wire.send().await?;
+            if let Some(tls) = tls {
+                self.wire.encrypt(tls).await?;
+            }
+        }
+    }
+
+    /// As with PostgreSQL, the Unix socket has no TLS.
+    fn tls(&self) -> Option<&'a TlsServer> {
+        self.policy.tls.as_ref().filter(|_| self.peer != Peer::Unix)
+    }
+
+    /// Finds out whether the client is who it says it is.
+    async fn authenticate(&mut self, name: &str) -> Result<Arc<User>, Stop> {
+        let found = self.policy.users.find(name);
+        if self.policy.auth == Authentication::Trust && self.peer.is_local() {
+            let user = found.filter(|user| user.is_allowed_from(self.peer.address()));
+            let refused = || Refusal::new("28000", format!("role \"{name}\" does not exist"));
+            return user.cloned().ok_or_else(|| refused().into());
+        }
+        // Made in each case, so that all take the same time.
+        let decoy = self.policy.users.decoy(name, self.shared.decoy_key());
+        let judged = found.ok_or(Reason::NoUser).and_then(|user| self.judge(user).map(|proof| (user, proof)));
+        let (user, verifier) = match judged {
+            Ok((user, None)) => return Ok(Arc::clone(user)),
+            Ok((user, Some(verifier))) => (Ok(user), verifier.clone()),
+            Err(reason) => (Err(reason), decoy),
+        };
+        let binding = self.tls().filter(|_| self.wire.is_encrypted()).and_then(TlsServer::binding);
+        let nonce = STANDARD.encode(policy::random::<18>(self.shared.runtime()));
+        let exchange = Exchange { verifier, is_genuine: user.is_ok(), binding, nonce };
+        let outcome = converse(&mut self.wire, exchange).await?;
+        match (outcome, user) {
+            (Outcome::Proved(proof), Ok(user)) => {
+                sasl(&mut self.wire.out, 12, &proof);
+                Ok(Arc::clone(user))
+            }
+            (_, user) => {
+                Err(Stop::Refused(Refusal::password(name), Some(user.err().unwrap_or(Reason::Password))))
+            }
+        }
+    }
+
+    /// What this user has to prove: the password of this verifier, or nothing more than its certificate.
+    fn judge<'u>(&self, user: &'u User) -> Result<Option<&'u crate::users::ScramVerifier>, Reason> {
+        if !user.is_allowed_from(self.peer.address()) {
+            return Err(Reason::Network);
+        }
+        let shown = user
+            .certificate
+            .as_ref()
+            .map(|rule| self.wire.certificate().is_some_and(|own| rule.matches(own)));
+        match (shown, &user.verifier) {
+            (Some(true), verifier) => Ok(verifier.as_ref()),
+            (Some(false), Some(_)) => Err(Reason::Certificate),
+            (None, Some(verifier)) => Ok(Some(verifier)),
+            (_, None) => Err(Reason::NoPassword),
+        }
+    }
+
+    /// Tells the client why it is not let in.
+    async fn end(mut self, stop: Stop) -> LoginError {
+        let (refusal, error) = match stop {
+            Stop::Refused(refusal, reason) => {
+                let Refusal { code, message, .. } = refusal.clone();
+                (refusal, LoginError::Refused { user: self.user, code, message, reason })
+            }
+            Stop::Crowded(crowd) => {
+                let message = match (crowd, &self.user) {
+                    (Crowd::ClientsOfUser, Some(user)) => format!("too many connections for role \"{user}\""),
+                    (Crowd::ClientsOfAddress | Crowd::LoginsOfAddress, _) => {
+                        "too many connections from this address".to_owned()
+                    }
+                    _ => "sorry, too many clients already".to_owned(),
+                };
+                (Refusal::new("53300", message), LoginError::Crowded { user: self.user, crowd })
+            }
+            Stop::Stranger => return LoginError::Stranger,
+            Stop::Tls(error) => return LoginError::Tls(error),
+            Stop::Io(error) => return LoginError::Io(error),
+            Stop::Gone => return LoginError::Io(io::ErrorKind::UnexpectedEof.into()),
+        };
+        refusal.encode(&mut self.wire.out);
+        // If the client does not hear it, the operator still does.
+        let _ = self.wire.close().await;
+        error
+    }
+}
+
+/// The client's database is that of the user. libpq names the user instead, if it is told no database.
+fn check_database(user: &User, asked: Option<&str>) -> Result<(), Refusal> {
+    match asked {
+        Some(asked) if !asked.is_empty() && asked != user.database && asked != user.name => {
+            Err(Refusal::new("3D000", format!("database \"{asked}\" does not exist"))
+                .hint(format!("The database of this user is \"{}\".", user.database)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Asks for the proof of a password.
+async fn converse<S>(wire: &mut Wire<S>, exchange: Exchange<'_>) -> Result<Outcome, Stop>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mechanisms: Vec<u8> =
+        exchange.mechanisms().iter().flat_map(|name| name.bytes().chain([0])).chain([0]).collect();
+    sasl(&mut wire.out, 10, &mechanisms);
+    wire.send().await?;
+    let initial = wire.sasl_message().await?;
+    let (mechanism, data) = initial_response(&initial)?;
+    let (server_first, challenged) = exchange.first(mechanism, data)?;
+    sasl(&mut wire.out, 11, &server_first);
+    wire.send().await?;
+    Ok(challenged.finish(&wire.sasl_message().await?)?)
+}
+
+/// The name of a mechanism, and the data for it with its length.
+fn initial_response(body: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
+    let read = || {
+        let end = body.iter().position(|byte| *byte == 0)?;
+        let (length, data) = body[end + 1..].split_first_chunk::<4>()?;
+        // Without data, it is -1.
+        let length = usize::try_from(i32::from_be_bytes(*length)).ok()?;
+        (length == data.len()).then_some((&body[..end], data))
+    };
+    read().ok_or_else(|| Refusal::protocol("malformed SASL initial response"))
+}
+
+/// A message of the authentication.
+fn sasl(out: &mut Vec<u8>, step: u32, data: &[u8]) {
+    message(out, b'R', |out| {
+        out.extend(step.to_be_bytes());
+        out.extend(data);
+    });
+}

@@ -1,0 +1,229 @@
+//! How many clients there are, and how many there may be.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::peer::Peer;
+use crate::users::User;
+
+/// How many clients there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientLimits {
+    /// Clients that are logged in.
+    pub clients: usize,
+    /// Of them, those of one address. Clients of the Unix socket and of loopback addresses are not counted.
+    pub clients_per_address: Option<usize>,
+    /// Clients that are logging in.
+    pub logins: usize,
+    /// Of them, those of one address.
+    pub logins_per_address: Option<usize>,
+}
+
+/// Which limit is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Crowd {
+    /// Too many clients are logging in: `max_logins`.
+    #[error("max_logins is reached")]
+    Logins,
+    /// Too many clients of this address are logging in: `max_logins_per_address`.
+    #[error("max_logins_per_address is reached")]
+    LoginsOfAddress,
+    /// Too many clients are logged in: `max_clients`.
+    #[error("max_clients is reached")]
+    Clients,
+    /// Too many clients of this user: `max_clients` of the user, or `max_clients_per_user`.
+    #[error("max_clients of the user is reached")]
+    ClientsOfUser,
+    /// Too many clients of this address: `max_clients_per_address`.
+    #[error("max_clients_per_address is reached")]
+    ClientsOfAddress,
+}
+
+/// Counts clients. What is counted is given back by guards.
+#[derive(Debug, Default)]
+pub struct Admissions(Mutex<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    logins: usize,
+    logins_by_address: BTreeMap<IpAddr, usize>,
+    clients: usize,
+    clients_by_address: BTreeMap<IpAddr, usize>,
+    clients_by_user: BTreeMap<String, usize>,
+}
+
+/// The place of a client that is logging in, until it is dropped.
+#[derive(Debug)]
+pub(super) struct LoginSlot {
+    admissions: Arc<Admissions>,
+    /// If clients of it are counted.
+    address: Option<IpAddr>,
+}
+
+/// The place of a client that is logged in, until it is dropped. Keep it as long as the client is connected.
+#[derive(Debug)]
+pub struct ClientSlot {
+    admissions: Arc<Admissions>,
+    address: Option<IpAddr>,
+    user: Arc<User>,
+}
+
+impl Admissions {
+    /// How many clients are logged in.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.0.lock().clients
+    }
+
+    /// How many clients are logging in.
+    #[must_use]
+    pub fn logins(&self) -> usize {
+        self.0.lock().logins
+    }
+
+    /// How many clients of this user are logged in.
+    #[must_use]
+    pub fn clients_of(&self, user: &str) -> usize {
+        self.0.lock().clients_by_user.get(user).copied().unwrap_or(0)
+    }
+
+    pub(super) fn begin(self: &Arc<Self>, peer: &Peer, limits: &ClientLimits) -> Result<LoginSlot, Crowd> {
+        let address = peer.address().filter(|_| !peer.is_local());
+        let mut counts = self.0.lock();
+        let own = address.and_then(|address| counts.logins_by_address.get(&address)).copied().unwrap_or(0);
+        if counts.logins >= limits.logins {
+            return Err(Crowd::Logins);
+        }
+        if address.is_some() && limits.logins_per_address.is_some_and(|most| own >= most) {
+            return Err(Crowd::LoginsOfAddress);
+        }
+        counts.logins += 1;
+        if let Some(address) = address {
+            *counts.logins_by_address.entry(address).or_default() += 1;
+        }
+        Ok(LoginSlot { admissions: Arc::clone(self), address })
+    }
+}
+
+impl LoginSlot {
+    /// The client is logged in as this user.
+    pub(super) fn admit(self, user: &Arc<User>, limits: &ClientLimits) -> Result<ClientSlot, Crowd> {
+        let mut counts = self.admissions.0.lock();
+        let of_user = counts.clients_by_user.get(&user.name).copied().unwrap_or(0);
+        let of_address =
+            self.address.and_then(|own| counts.clients_by_address.get(&own)).copied().unwrap_or(0);
+        if counts.clients >= limits.clients {
+            return Err(Crowd::Clients);
+        }
+        if user.max_clients.is_some_and(|most| of_user >= most) {
+            return Err(Crowd::ClientsOfUser);
+        }
+        if self.address.is_some() && limits.clients_per_address.is_some_and(|most| of_address >= most) {
+            return Err(Crowd::ClientsOfAddress);
+        }
+        counts.clients += 1;
+        if let Some(address) = self.address {
+            *counts.clients_by_address.entry(address).or_default() += 1;
+        }
+        match counts.clients_by_user.get_mut(&user.name) {
+            Some(count) => *count += 1,
+            None => drop(counts.clients_by_user.insert(user.name.clone(), 1)),
+        }
+        drop(counts);
+        let (admissions, address) = (Arc::clone(&self.admissions), self.address);
+        Ok(ClientSlot { admissions, address, user: Arc::clone(user) })
+    }
+}
+
+impl Drop for LoginSlot {
+    fn drop(&mut self) {
+        let mut counts = self.admissions.0.lock();
+        counts.logins -= 1;
+        if let Some(address) = self.address {
+            take_one(&mut counts.logins_by_address, &address);
+        }
+    }
+}
+
+impl Drop for ClientSlot {
+    fn drop(&mut self) {
+        let mut counts = self.admissions.0.lock();
+        counts.clients -= 1;
+        take_one(&mut counts.clients_by_user, self.user.name.as_str());
+        if let Some(address) = self.address {
+            take_one(&mut counts.clients_by_address, &address);
+        }
+    }
+}
+
+/// Counts one less. What has none is forgotten, so that the map does not grow with every address ever seen.
+fn take_one<K, Q>(counts: &mut BTreeMap<K, usize>, key: &Q)
+where
+    K: std::borrow::Borrow<Q> + Ord,
+    Q: Ord + ?Sized,
+{
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::users::{UserDefaults, Users};
+
+    const LIMITS: ClientLimits =
+        ClientLimits { clients: 3, clients_per_address: Some(2), logins: 2, logins_per_address: Some(1) };
+
+    fn user(name: &str, most: usize) -> Arc<User> {
+        let text = format!("[[user]]\nname = '{name}'\nrole = 'r'\nmax_clients = {most}\n");
+        let defaults = UserDefaults { trust: true, ..UserDefaults::default() };
+        Arc::clone(Users::parse("users.toml", &text, &defaults).unwrap().find(name).unwrap())
+    }
+
+    fn peer(address: &str) -> Peer {
+        Peer::Tcp(format!("{address}:1").parse().unwrap())
+    }
+
+    #[test]
+    fn each_limit_holds_and_everything_is_given_back() {
+        let admissions = Arc::new(Admissions::default());
+        let begin = |address: &str| admissions.begin(&peer(address), &LIMITS);
+        let first = begin("10.0.0.1").unwrap();
+        assert_eq!(begin("10.0.0.1").err(), Some(Crowd::LoginsOfAddress));
+        let second = begin("10.0.0.2").unwrap();
+        assert_eq!(begin("10.0.0.3").err(), Some(Crowd::Logins));
+        drop(second);
+        let (app, one) = (user("app", 9), user("one", 1));
+        let mut clients = vec![first.admit(&app, &LIMITS).unwrap()];
+        clients.push(begin("10.0.0.1").unwrap().admit(&app, &LIMITS).unwrap());
+        assert_eq!(begin("10.0.0.1").unwrap().admit(&app, &LIMITS).err(), Some(Crowd::ClientsOfAddress));
+        clients.push(begin("10.0.0.2").unwrap().admit(&one, &LIMITS).unwrap());
+        assert_eq!(begin("10.0.0.3").unwrap().admit(&app, &LIMITS).err(), Some(Crowd::Clients));
+        assert_eq!((admissions.clients(), admissions.clients_of("app"), admissions.logins()), (3, 2, 0));
+        clients.remove(0);
+        assert_eq!(begin("10.0.0.3").unwrap().admit(&one, &LIMITS).err(), Some(Crowd::ClientsOfUser));
+        drop(clients);
+        let counts = admissions.0.lock();
+        assert_eq!((counts.clients, counts.logins), (0, 0));
+        assert!(counts.clients_by_user.is_empty() && counts.clients_by_address.is_empty());
+        assert!(counts.logins_by_address.is_empty());
+    }
+
+    #[test]
+    fn this_machine_has_no_limit_by_address() {
+        let admissions = Arc::new(Admissions::default());
+        let limits = ClientLimits { logins: 9, ..LIMITS };
+        let slots: Vec<_> = [peer("127.0.0.1"), peer("127.0.0.1"), Peer::Unix, Peer::Unix]
+            .iter()
+            .map(|peer| admissions.begin(peer, &limits).unwrap())
+            .collect();
+        assert_eq!(admissions.logins(), slots.len());
+    }
+}

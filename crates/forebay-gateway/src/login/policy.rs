@@ -1,0 +1,151 @@
+//! Who is let in, and how. It is loaded as a whole, and replaced as a whole.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use forebay::rt::Runtime;
+use forebay::{ConfigError, Problem};
+use parking_lot::RwLock;
+
+use super::admission::{Admissions, ClientLimits};
+use super::tls::TlsServer;
+use crate::config::{Authentication, GatewayConfig};
+use crate::users::{Hash, Users};
+
+/// Who is let in, and how.
+#[derive(Clone, Debug)]
+pub struct LoginPolicy {
+    /// How clients prove who they are.
+    pub auth: Authentication,
+    /// Who may log in.
+    pub users: Users,
+    /// The certificate for clients that ask for TLS.
+    pub tls: Option<TlsServer>,
+    /// Whether clients of other machines must use TLS.
+    pub tls_required: bool,
+    /// How many clients there may be.
+    pub limits: ClientLimits,
+    /// How long a login may take.
+    pub timeout: Duration,
+    /// Start-up parameters that are dropped without an error.
+    pub ignored_parameters: Vec<String>,
+}
+
+impl LoginPolicy {
+    /// Reads the users and the certificate that `config` names. For a start, and again for every reload: with an error, the old
+    /// policy stays as it is.
+    ///
+    /// # Errors
+    /// Every problem with these files.
+    pub fn load(config: &GatewayConfig) -> Result<Self, ConfigError> {
+        let mut problems: Vec<Problem> = Vec::new();
+        let users = Users::load(&config.users_file, &config.user_defaults());
+        let users = users.map_err(|error| problems.extend(error.problems)).ok();
+        let tls = config.tls.as_ref().map(TlsServer::load).transpose();
+        let tls = tls.map_err(|found| problems.extend(found)).ok();
+        if let Some(users) = &users {
+            problems.extend(certificates_without_authority(users, config));
+        }
+        let (Some(users), Some(tls), true) = (users, tls, problems.is_empty()) else {
+            return Err(ConfigError { problems });
+        };
+        Ok(Self {
+            auth: config.auth,
+            users,
+            tls,
+            tls_required: config.tls.as_ref().is_some_and(|files| files.required),
+            limits: config.limits.client_limits(),
+            timeout: config.timeouts.login,
+            ignored_parameters: config.ignore_startup_parameters.clone(),
+        })
+    }
+}
+
+/// Users that can never log in: they need a certificate, and no authority for it is trusted.
+fn certificates_without_authority(users: &Users, config: &GatewayConfig) -> Vec<Problem> {
+    if config.tls.as_ref().is_some_and(|files| files.client_ca.is_some())
+        || config.auth == Authentication::Trust
+    {
+        return Vec::new();
+    }
+    let needing = users.iter().filter(|user| user.certificate.is_some());
+    let problem = needing.map(|user| Problem {
+        setting: "tls_client_ca_file".into(),
+        value: "not set".to_owned(),
+        allowed: format!("the file of the authority that signs the certificate of user {:?}", user.name),
+    });
+    problem.collect()
+}
+
+/// What all logins of a gateway share.
+#[derive(Debug)]
+pub struct LoginShared {
+    policy: RwLock<Arc<LoginPolicy>>,
+    admissions: Arc<Admissions>,
+    is_draining: AtomicBool,
+    runtime: Arc<dyn Runtime>,
+    /// Makes the salts of users that do not exist, unless the users file has a key for it.
+    decoy_key: DecoyKey,
+}
+
+struct DecoyKey(Hash);
+
+impl std::fmt::Debug for DecoyKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DecoyKey")
+    }
+}
+
+impl LoginShared {
+    /// Logins by this policy.
+    #[must_use]
+    pub fn new(policy: LoginPolicy, runtime: Arc<dyn Runtime>) -> Self {
+        let decoy_key = DecoyKey(random(&*runtime));
+        let (policy, admissions) = (RwLock::new(Arc::new(policy)), Arc::default());
+        Self { policy, admissions, is_draining: AtomicBool::new(false), runtime, decoy_key }
+    }
+
+    /// The present policy.
+    #[must_use]
+    pub fn policy(&self) -> Arc<LoginPolicy> {
+        Arc::clone(&self.policy.read())
+    }
+
+    /// From now on, logins follow this policy. Clients that are logged in stay.
+    pub fn replace(&self, policy: LoginPolicy) {
+        *self.policy.write() = Arc::new(policy);
+    }
+
+    /// How many clients there are.
+    #[must_use]
+    pub fn admissions(&self) -> &Arc<Admissions> {
+        &self.admissions
+    }
+
+    /// From now on, clients are told that the gateway shuts down. Cancel requests still pass.
+    pub fn drain(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn runtime(&self) -> &dyn Runtime {
+        &*self.runtime
+    }
+
+    pub(super) fn decoy_key(&self) -> &Hash {
+        &self.decoy_key.0
+    }
+}
+
+/// Random bytes.
+pub(super) fn random<const N: usize>(runtime: &dyn Runtime) -> [u8; N] {
+    let mut bytes = [0; N];
+    for chunk in bytes.chunks_mut(8) {
+        chunk.copy_from_slice(&runtime.entropy().to_ne_bytes()[..chunk.len()]);
+    }
+    bytes
+}

@@ -1,0 +1,68 @@
+//! What a client is told when it is refused, in PostgreSQL's words where it has some.
+
+/// An error that ends the login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) code: &'static str,
+    pub(super) message: String,
+    detail: Option<String>,
+    hint: Option<String>,
+}
+
+impl Refusal {
+    pub(super) fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), detail: None, hint: None }
+    }
+
+    pub(super) fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// A message that breaks the protocol.
+    pub(super) fn protocol(message: impl Into<String>) -> Self {
+        Self::new("08P01", message)
+    }
+
+    /// The same words whether the user exists or not.
+    pub(super) fn password(user: &str) -> Self {
+        Self::new("28P01", format!("password authentication failed for user \"{user}\""))
+    }
+
+    /// The ErrorResponse.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let fields = [
+            (b'S', Some("FATAL")),
+            (b'V', Some("FATAL")),
+            (b'C', Some(self.code)),
+            (b'M', Some(self.message.as_str())),
+            (b'D', self.detail.as_deref()),
+            (b'H', self.hint.as_deref()),
+        ];
+        message(out, b'E', |out| {
+            for (field, text) in fields {
+                let Some(text) = text else { continue };
+                out.push(field);
+                // A NUL would end the field, and the rest of it would be read as others.
+                out.extend(text.bytes().filter(|byte| *byte != 0));
+                out.push(0);
+            }
+            out.push(0);
+        });
+    }
+}
+
+/// Adds a message: its kind, its length, and what `body` writes.
+pub(super) fn message(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
+    out.push(kind);
+    let start = out.len();
+    out.extend([0; 4]);
+    body(out);
+    let length = u32::try_from(out.len() - start).unwrap_or(u32::MAX);
+    out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+}

@@ -1,0 +1,231 @@
+//! Logins over a pipe in memory, byte by byte.
+
+mod fuzz;
+mod guest;
+mod scram;
+
+use std::time::Duration;
+
+use forebay::rt;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+use super::*;
+use crate::users::{ScramVerifier, UserDefaults, Users};
+
+pub(super) fn policy(auth: Authentication) -> LoginPolicy {
+    // Few iterations: they are the client's work, and a test has thousands of clients.
+    let verifier = ScramVerifier::derive("secret", b"0123456789abcdef", 2).to_text();
+    let text = format!(
+        "decoy_key = '{}'\n[[user]]\nname = 'app'\nrole = 'writer'\npassword = '{verifier}'\nmax_clients = 2\n[[user]]\n\
+         name = 'far'\nrole = 'writer'\npassword = '{verifier}'\nallow = ['10.0.0.0/8']\n",
+        STANDARD.encode([7; 32])
+    );
+    LoginPolicy {
+        auth,
+        users: Users::parse("users.toml", &text, &UserDefaults::default()).unwrap(),
+        tls: None,
+        tls_required: true,
+        limits: ClientLimits {
+            clients: 100,
+            clients_per_address: None,
+            logins: 100,
+            logins_per_address: None,
+        },
+        timeout: Duration::from_secs(30),
+        ignored_parameters: Vec::new(),
+    }
+}
+
+pub(super) fn shared(policy: LoginPolicy) -> LoginShared {
+    LoginShared::new(policy, rt::current().unwrap())
+}
+
+/// A start-up message.
+pub(super) fn start(version: u32, parameters: &[(&str, &str)]) -> Vec<u8> {
+    let mut body = version.to_be_bytes().to_vec();
+    for (name, value) in parameters {
+        body.extend(format!("{name}\0{value}\0").into_bytes());
+    }
+    body.push(0);
+    let length = u32::try_from(body.len() + 4).unwrap();
+    [&length.to_be_bytes()[..], &body].concat()
+}
+
+/// What a login makes of these bytes, and everything that it answers.
+async fn answer(
+    shared: &LoginShared,
+    peer: Peer,
+    sent: &[u8],
+) -> (Result<Accepted<DuplexStream>, LoginError>, Vec<u8>) {
+    let (mut near, far) = duplex(64 << 10);
+    near.write_all(sent).await.unwrap();
+    near.shutdown().await.unwrap();
+    let login = login(far, peer, shared).await;
+    let mut said = Vec::new();
+    match login {
+        Ok(Accepted::Client(client)) => {
+            said.extend(&client.unsent);
+            (Ok(Accepted::Client(client)), said)
+        }
+        other => {
+            near.read_to_end(&mut said).await.unwrap();
+            (other, said)
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).replace('\0', "|")
+}
+
+#[tokio::test]
+async fn trust_lets_in_whom_the_file_names() {
+    let shared = shared(policy(Authentication::Trust));
+    let hello = start(3 << 16, &[("user", "app"), ("application_name", "mine")]);
+    let (accepted, said) = answer(&shared, Peer::Unix, &[&hello[..], b"Q..."].concat()).await;
+    let Ok(Accepted::Client(client)) = accepted else { panic!("{accepted:?}") };
+    assert_eq!(said, b"R\0\0\0\x08\0\0\0\0");
+    assert_eq!((client.user.role.as_str(), client.unread.as_slice()), ("writer", &b"Q..."[..]));
+    assert_eq!(client.start.iter().collect::<Vec<_>>(), [("application_name", "mine")]);
+    assert_eq!((shared.admissions().clients(), shared.admissions().logins()), (1, 0));
+    drop(client);
+    assert_eq!(shared.admissions().clients(), 0);
+    let (refused, said) = answer(&shared, Peer::Unix, &start(3 << 16, &[("user", "eve")])).await;
+    assert!(matches!(refused, Err(LoginError::Refused { code: "28000", .. })), "{refused:?}");
+    assert!(text(&said).contains("SFATAL|VFATAL|C28000|Mrole \"eve\" does not exist||"), "{}", text(&said));
+}
+
+#[tokio::test]
+async fn limits_are_told_in_the_words_of_postgresql() {
+    let mut policy = policy(Authentication::Trust);
+    policy.limits.clients = 3;
+    let shared = shared(policy);
+    let hello = start(3 << 16, &[("user", "app")]);
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        clients.push(answer(&shared, Peer::Unix, &hello).await.0.unwrap());
+    }
+    let (refused, said) = answer(&shared, Peer::Unix, &hello).await;
+    assert!(matches!(refused, Err(LoginError::Crowded { crowd: Crowd::ClientsOfUser, .. })), "{refused:?}");
+    assert!(text(&said).contains("C53300|Mtoo many connections for role \"app\"|"), "{}", text(&said));
+    clients.clear();
+    let mut policy = (*shared.policy()).clone();
+    policy.limits.logins = 0;
+    // A reload holds for the next login.
+    shared.replace(policy);
+    let (refused, said) = answer(&shared, Peer::Unix, &hello).await;
+    assert!(matches!(refused, Err(LoginError::Crowded { crowd: Crowd::Logins, user: None })), "{refused:?}");
+    assert!(text(&said).contains("Msorry, too many clients already|"), "{}", text(&said));
+}
+
+#[tokio::test]
+async fn clients_of_other_machines_use_tls_and_cannot_be_trusted() {
+    let far = Peer::Tcp("10.0.0.1:1".parse().unwrap());
+    let hello = start(3 << 16, &[("user", "app")]);
+    let shared = shared(policy(Authentication::Trust));
+    let (refused, said) = answer(&shared, far, &hello).await;
+    assert!(matches!(refused, Err(LoginError::Refused { code: "28000", .. })), "{refused:?}");
+    assert!(text(&said).contains("Mconnection requires TLS|HSet sslmode"), "{}", text(&said));
+    let mut policy = (*shared.policy()).clone();
+    policy.tls_required = false;
+    shared.replace(policy);
+    let (left, said) = answer(&shared, far, &hello).await;
+    assert!(matches!(left, Ok(Accepted::Gone)), "{left:?}");
+    assert!(text(&said).contains("SCRAM-SHA-256|"), "a password is asked for: {}", text(&said));
+}
+
+/// Who can add to what the client sends before TLS begins could otherwise speak for it (CVE-2021-23214).
+#[tokio::test]
+async fn nothing_is_read_ahead_of_tls() {
+    let shared = shared(policy(Authentication::Trust));
+    let request = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
+    let hello = start(3 << 16, &[("user", "app")]);
+    let (refused, said) = answer(&shared, Peer::Unix, &[&request[..], &hello].concat()).await;
+    assert!(matches!(refused, Err(LoginError::Refused { code: "08P01", .. })), "{refused:?}");
+    assert!(text(&said).contains("Mreceived unencrypted data after SSL request|"), "{}", text(&said));
+}
+
+#[tokio::test]
+async fn requests_for_encryption_are_answered_once() {
+    let shared = shared(policy(Authentication::Trust));
+    let (mut near, far) = duplex(1 << 10);
+    let client = async {
+        let mut answers = [0; 2];
+        for (index, kind) in [0x2f, 0x30].into_iter().enumerate() {
+            near.write_all(&[0, 0, 0, 8, 0x04, 0xd2, 0x16, kind]).await.unwrap();
+            near.read_exact(&mut answers[index..=index]).await.unwrap();
+        }
+        near.write_all(&[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]).await.unwrap();
+        (answers, near.read(&mut [0; 9]).await.unwrap())
+    };
+    let (login, (answers, rest)) = tokio::join!(login(far, Peer::Unix, &shared), client);
+    assert!(matches!(login, Err(LoginError::Stranger)), "{login:?}");
+    assert_eq!((&answers, rest), (b"NN", 0));
+}
+
+#[tokio::test]
+async fn who_speaks_something_else_gets_no_answer() {
+    let shared = shared(policy(Authentication::Trust));
+    for other in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x16\x03\x01\0\xff", &[0; 20], b"SSH-2.0-x\r\n"] {
+        let (refused, said) = answer(&shared, Peer::Unix, other).await;
+        assert!(matches!(refused, Err(LoginError::Stranger)), "{refused:?}");
+        assert_eq!(said, b"");
+    }
+    // A health check connects, and goes away.
+    assert!(matches!(answer(&shared, Peer::Unix, b"").await.0, Ok(Accepted::Gone)));
+    assert!(matches!(answer(&shared, Peer::Unix, &[0, 0]).await.0, Ok(Accepted::Gone)));
+}
+
+#[tokio::test]
+async fn a_name_is_needed_and_old_protocols_are_refused() {
+    let shared = shared(policy(Authentication::Trust));
+    for (sent, code) in [
+        (start(3 << 16, &[]), "28000"),
+        (start(3 << 16, &[("user", "")]), "28000"),
+        (start(2 << 16, &[("user", "app")]), "0A000"),
+        (start(3 << 16, &[("user", "app"), ("role", "admin")]), "0A000"),
+        (start(3 << 16, &[("user", "app"), ("database", "x")]), "3D000"),
+    ] {
+        let (refused, said) = answer(&shared, Peer::Unix, &sent).await;
+        let Err(LoginError::Refused { code: found, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!(found, code);
+        assert!(text(&said).contains(&format!("C{code}|")));
+    }
+    assert_eq!(shared.admissions().clients(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_login_that_takes_too_long_ends() {
+    let shared = shared(policy(Authentication::Scram));
+    for sent in [vec![], vec![0, 0], start(3 << 16, &[("user", "app")])] {
+        let (mut near, far) = duplex(1 << 10);
+        near.write_all(&sent).await.unwrap();
+        let (before, login) = (shared.runtime().now(), login(far, Peer::Unix, &shared).await);
+        assert!(matches!(login, Err(LoginError::TimedOut)), "{login:?}");
+        assert_eq!(shared.runtime().now().since(before), Duration::from_secs(30));
+        assert_eq!(shared.admissions().logins(), 0);
+    }
+}
+
+/// The future is dropped after each number of polls.
+#[tokio::test]
+async fn a_login_that_is_dropped_leaves_nothing_behind() {
+    let shared = shared(policy(Authentication::Scram));
+    for polls in 1..6 {
+        let (mut near, far) = duplex(1 << 10);
+        let hello = start(3 << 16, &[("user", "app")]);
+        let mut login = Box::pin(login(far, Peer::Unix, &shared));
+        for part in hello.chunks(hello.len() / 4).take(polls) {
+            assert!(
+                std::future::poll_fn(|context| std::task::Poll::Ready(
+                    login.as_mut().poll(context).is_pending()
+                ))
+                .await
+            );
+            near.write_all(part).await.unwrap();
+        }
+        assert_eq!(shared.admissions().logins(), 1);
+        drop(login);
+        assert_eq!((shared.admissions().logins(), shared.admissions().clients()), (0, 0));
+    }
+}

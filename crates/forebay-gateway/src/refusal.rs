@@ -1,0 +1,50 @@
+//! What the gateway itself tells a client, with the SQLSTATE that PostgreSQL has for it.
+
+use forebay::CheckoutError;
+
+use crate::protocol::ServerError;
+
+/// The statement could not get a backend.
+pub(crate) fn no_backend(error: &CheckoutError) -> ServerError {
+    let (code, hint) = match error {
+        CheckoutError::Exhausted { .. } => {
+            ("53300", "hold transactions for a shorter time, use mode elastic, or raise DSQL_MAX_CONNS")
+        }
+        CheckoutError::Closed => ("57P01", "connect again"),
+        CheckoutError::Denied { .. } => {
+            ("28000", "the gateway's own access to the cluster is denied: see its log")
+        }
+        _ => ("57P03", "try again: the gateway is opening connections to the cluster"),
+    };
+    ServerError::error(code, error.to_string()).with_hint(hint)
+}
+
+/// The gateway ends.
+pub(crate) fn shutting_down() -> ServerError {
+    ServerError::fatal("57P01", "terminating connection due to administrator command")
+}
+
+/// The client has left its results unread for too long.
+pub(crate) fn unread() -> ServerError {
+    ServerError::fatal("08006", "terminating connection: the client did not read its results in time")
+}
+
+/// The transaction has taken too long.
+pub(crate) fn transaction_timeout() -> ServerError {
+    ServerError::fatal("25P04", "terminating connection due to transaction timeout")
+}
+
+/// The client has left its transaction alone for too long.
+pub(crate) fn idle_in_transaction_timeout() -> ServerError {
+    ServerError::fatal("25P03", "terminating connection due to idle-in-transaction timeout")
+}
+
+/// The client has been idle for too long.
+pub(crate) fn idle_timeout() -> ServerError {
+    ServerError::fatal("57P05", "terminating connection due to idle-session timeout")
+}
+
+/// The statement has taken too long.
+pub(crate) fn query_timeout() -> ServerError {
+    ServerError::error("57014", "canceling statement due to statement timeout")
+}

@@ -1,0 +1,215 @@
+//! What a session's limits say, looked at every now and then.
+//!
+//! No statement reads a clock or sets a timer. A tick notes what the session does, and since when it does so: since the tick that saw it
+//! first. So a limit is kept to within a tick, and never cuts short.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use forebay::Instant;
+use forebay::rt::{Runtime, Task};
+
+use super::policy::Policy;
+use crate::protocol::ServerError;
+use crate::refusal;
+use crate::session::{TransactionStatus, VirtualSession};
+
+/// The shortest tick.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// What a session does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    Nothing,
+    NothingInTransaction,
+    Running,
+    Waiting,
+}
+
+/// What follows from a look at the clock.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    Fine,
+    /// The session has been idle for long enough to give its backend back.
+    GiveBack,
+    /// The client should be told why it waits.
+    Notice,
+    /// The statement has run for too long.
+    CancelStatement(ServerError),
+    /// The session is over.
+    Dismiss(ServerError),
+}
+
+/// The clock of one session.
+pub(super) struct Clock {
+    tick: Option<Task>,
+    every: Duration,
+    /// The same for a backend that expires soon.
+    every_now: Duration,
+    /// Also without a backend and a client that waits.
+    always: bool,
+    has_backend: bool,
+    waits: bool,
+    noticed: bool,
+    /// The client has sent something since the last tick.
+    stirred: bool,
+    /// It did so outside of a transaction.
+    was_outside: bool,
+    doing: Option<(Doing, Instant)>,
+    transaction_since: Option<Instant>,
+    /// The client leaves something unread.
+    unread: bool,
+    /// Since when it has read nothing.
+    unread_since: Option<Instant>,
+    due: bool,
+    /// Looks that the client has left to read its last words.
+    last_looks: Option<u32>,
+}
+
+/// How many looks a client has to read its last words.
+const LAST_LOOKS: u32 = 4;
+
+impl Clock {
+    pub(super) fn new(policy: &Policy) -> Self {
+        Self {
+            tick: None,
+            every: policy.tick,
+            every_now: policy.tick,
+            always: policy.idle_timeout.is_some(),
+            has_backend: false,
+            waits: false,
+            noticed: false,
+            stirred: false,
+            was_outside: true,
+            doing: None,
+            transaction_since: None,
+            unread: false,
+            unread_since: None,
+            due: false,
+            last_looks: None,
+        }
+    }
+
+    pub(super) fn waits(&mut self) {
+        (self.waits, self.noticed, self.doing) = (true, false, None);
+    }
+
+    /// There is a backend, which expires in so long.
+    pub(super) fn attached(&mut self, remaining: Option<Duration>) {
+        self.every_now =
+            remaining.map_or(self.every, |remaining| (remaining / 40).clamp(SHORTEST, self.every));
+        (self.waits, self.has_backend, self.due, self.doing) = (false, true, false, None);
+    }
+
+    pub(super) fn detached(&mut self) {
+        (self.has_backend, self.due, self.waits) = (false, false, false);
+    }
+
+    /// The client has sent something.
+    pub(super) fn stirs(&mut self, outside: bool) {
+        self.stirred = true;
+        self.was_outside |= outside;
+    }
+
+    /// The client has read something.
+    pub(super) fn reads(&mut self) {
+        self.unread_since = None;
+    }
+
+    /// Whether the client leaves something unread.
+    pub(super) fn set_unread(&mut self, unread: bool) {
+        self.unread = unread;
+    }
+
+    pub(super) fn set_due(&mut self, due: bool) {
+        self.due = due;
+    }
+
+    /// The session ends, once the client has read why, or after a while. Whether that is new.
+    pub(super) fn ends(&mut self) -> bool {
+        let is_new = self.last_looks.is_none();
+        self.last_looks.get_or_insert(LAST_LOOKS);
+        is_new
+    }
+
+    /// Whether the client had its time to read why.
+    pub(super) fn is_over(&self) -> bool {
+        self.last_looks == Some(0)
+    }
+
+    /// Whether the backend should be given back soon.
+    pub(super) fn is_due(&self) -> bool {
+        self.due
+    }
+
+    /// The time, if it is time for a look.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>, runtime: &dyn Runtime) -> Option<Instant> {
+        if !(self.always || self.has_backend || self.waits || self.unread || self.last_looks.is_some()) {
+            self.tick = None;
+            return None;
+        }
+        let every = if self.has_backend { self.every_now } else { self.every };
+        let tick = self.tick.get_or_insert_with(|| runtime.sleep_until(runtime.now() + every));
+        match tick.as_mut().poll(context) {
+            Poll::Pending => None,
+            Poll::Ready(()) => {
+                self.tick = None;
+                if let Some(left) = &mut self.last_looks {
+                    *left = left.saturating_sub(1);
+                }
+                Some(runtime.now())
+            }
+        }
+    }
+
+    /// What follows, now that it is `now`.
+    pub(super) fn verdict(&mut self, now: Instant, policy: &Policy, session: &VirtualSession) -> Verdict {
+        let doing = if self.waits {
+            Doing::Waiting
+        } else if session.is_running() {
+            Doing::Running
+        } else if session.transaction() == TransactionStatus::Idle {
+            Doing::Nothing
+        } else {
+            Doing::NothingInTransaction
+        };
+        let stirred = std::mem::take(&mut self.stirred);
+        let (_, since) =
+            match self.doing.filter(|(was, _)| *was == doing && (!stirred || doing == Doing::Waiting)) {
+                Some(still) => still,
+                None => *self.doing.insert((doing, now)),
+            };
+        let outside = std::mem::take(&mut self.was_outside);
+        self.transaction_since = match session.transaction() {
+            TransactionStatus::Idle => None,
+            _ if outside => Some(now),
+            _ => self.transaction_since.or(Some(now)),
+        };
+        self.unread_since = if self.unread { self.unread_since.or(Some(now)) } else { None };
+        let over =
+            |limit: Option<Duration>, since: Instant| limit.is_some_and(|limit| now.since(since) >= limit);
+        if self.unread_since.is_some_and(|since| over(policy.unread_timeout, since)) {
+            return Verdict::Dismiss(refusal::unread());
+        }
+        // What becomes of a COMMIT, its client must learn.
+        let late = self.transaction_since.is_some_and(|since| over(policy.transaction_timeout, since));
+        if late && !session.is_committing() {
+            return Verdict::Dismiss(refusal::transaction_timeout());
+        }
+        match doing {
+            Doing::Waiting if !self.noticed && over(policy.notice_after, since) => {
+                self.noticed = true;
+                Verdict::Notice
+            }
+            Doing::Running if over(policy.query_timeout, since) => {
+                Verdict::CancelStatement(refusal::query_timeout())
+            }
+            Doing::NothingInTransaction if over(policy.idle_in_transaction_timeout, since) => {
+                Verdict::Dismiss(refusal::idle_in_transaction_timeout())
+            }
+            Doing::Nothing if over(policy.idle_timeout, since) => Verdict::Dismiss(refusal::idle_timeout()),
+            Doing::Nothing if self.has_backend && over(policy.release_after, since) => Verdict::GiveBack,
+            _ => Verdict::Fine,
+        }
+    }
+}

@@ -1,0 +1,488 @@
+//! A virtual session: what a client believes to be its connection. Backends come and go behind it.
+//!
+//! It is a pure state machine. Frames of the client and of the backend go in, frames for both come out. It has no socket, no clock and no
+//! randomness, so a test can split its input at every byte and replace its backend at every opportunity.
+//!
+//! ```text
+//!  client ──▶ from_client ──▶ client.rs ── scan/      what does this statement leave in the session?
+//!                │              │  ├─────── prepared    does the backend have this prepared statement?
+//!                │              │  └─────── habits      statements that the server would refuse, and drivers send all the same
+//!                ▼              ▼
+//!              held          requests      what was sent and is not answered yet, in order; also what the gateway asks for itself
+//!                ▲              ▼
+//!  client ◀── from_server ◀── server.rs    takes answers off the queue; swallows or replaces some
+//!                               restore.rs  attach, detach: settings and statements follow the client
+//!                               failure.rs  the backend is gone, or the statement was cancelled: what the client is told
+//! ```
+//!
+//! Frames pass in runs: only headers are looked at, and a run is copied once. Frames that act on the session are read whole.
+
+mod answer;
+mod client;
+mod columns;
+mod failure;
+#[cfg(test)]
+mod fuzz;
+mod habits;
+mod hang_up;
+mod memory;
+#[cfg(test)]
+mod model;
+mod portals;
+mod prepared;
+mod reported;
+mod requests;
+mod restore;
+mod scan;
+mod server;
+mod settings;
+mod statements;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use self::failure::{Cancelled, Lost};
+pub use self::hang_up::LeftBehind;
+pub use self::memory::Memory;
+pub use self::reported::Reported;
+pub use self::settings::{Settings, StartSettings};
+
+use self::portals::Portals;
+use self::reported::ReportedNow;
+use self::requests::Requests;
+use self::statements::Statements;
+use crate::protocol::{BadLength, ServerError, write};
+
+/// Bytes to write. The relay owns one for each thread and empties it after every call.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// For the client.
+    pub to_client: Vec<u8>,
+    /// For the backend.
+    pub to_server: Vec<u8>,
+}
+
+/// More than this is not kept for the next call.
+const KEPT: usize = 1 << 20;
+
+impl Outbox {
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.to_client.clear();
+        self.to_server.clear();
+    }
+
+    /// Gives back memory that only an unusual message needed.
+    pub(crate) fn shrink(&mut self) {
+        for bytes in [&mut self.to_client, &mut self.to_server] {
+            if bytes.capacity() > KEPT {
+                bytes.shrink_to(KEPT);
+            }
+        }
+    }
+}
+
+/// What a client may make large.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionLimits {
+    /// The longest frame that must be read whole, such as a Query. Default: 10 MiB, which is also Aurora DSQL's limit for a message.
+    pub max_message: usize,
+    /// How many prepared statements are kept. Default: 10,000.
+    pub max_statements: usize,
+    /// How many bytes they may take together. Default: 16 MiB.
+    pub max_statement_bytes: usize,
+    /// How many requests may be unanswered before the client is not read any more. Default: 10,000.
+    pub max_unanswered: usize,
+}
+
+impl Default for SessionLimits {
+    fn default() -> Self {
+        Self {
+            max_message: 10 << 20,
+            max_statements: 10_000,
+            max_statement_bytes: 16 << 20,
+            max_unanswered: 10_000,
+        }
+    }
+}
+
+/// The client broke the protocol or a limit: tell it why with this error, and close its connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.message)]
+pub struct Violation(pub Box<ServerError>);
+
+impl Violation {
+    fn new(error: ServerError) -> Self {
+        Self(Box::new(error))
+    }
+
+    fn protocol(message: impl Into<std::borrow::Cow<'static, str>>) -> Self {
+        Self::new(ServerError::fatal("08P01", message))
+    }
+}
+
+impl From<BadLength> for Violation {
+    fn from(_: BadLength) -> Self {
+        Self::protocol("invalid message length")
+    }
+}
+
+/// The backend sent what no server sends: drop it, and treat it as lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the server sent something that is not the PostgreSQL protocol, or not the answer to what it was asked"
+)]
+pub struct Garbage;
+
+impl From<BadLength> for Garbage {
+    fn from(_: BadLength) -> Self {
+        Self
+    }
+}
+
+/// Where a session is in its transaction, as the client knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransactionStatus {
+    /// In none.
+    #[default]
+    Idle,
+    /// In a transaction block.
+    InTransaction,
+    /// In a transaction block that has failed.
+    Failed,
+}
+
+impl TransactionStatus {
+    const fn as_byte(self) -> u8 {
+        match self {
+            Self::Idle => b'I',
+            Self::InTransaction => b'T',
+            Self::Failed => b'E',
+        }
+    }
+}
+
+/// Whether a session can do without its backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detach {
+    /// Call [`VirtualSession::detach`].
+    Now,
+    /// Call [`VirtualSession::read_settings`] first: a statement may have changed settings in a way that was not understood.
+    AfterReadingSettings,
+    /// It cannot.
+    Not(Tied),
+}
+
+/// Why a session needs the backend that it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tied {
+    /// It has something there that cannot be carried over, such as a seed, or the last value of a sequence. That stays so.
+    Pinned,
+    /// It is in a transaction, or something is unanswered.
+    Busy,
+}
+
+/// Which frames of the client wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Hold {
+    /// None.
+    #[default]
+    None,
+    /// Those behind the next Sync or Query, until everything is answered: what they need depends on whether a request of ours was skipped.
+    AtBoundary,
+    /// All, until everything is answered.
+    All,
+}
+
+/// What a session knows of the backend that it has now.
+#[derive(Debug)]
+struct Backend {
+    reported: ReportedNow,
+    /// Whether this session may have used a sequence here.
+    wrote: bool,
+    spoilt: bool,
+    /// It has announced its end.
+    ending: bool,
+    /// The client's frames so far, in case that the first answer is a conflict with a change of the schema.
+    first: Option<First>,
+    /// What was in force before the settings are restored.
+    restoring: Arc<Settings>,
+    /// What `read_settings` has read so far.
+    reading: Settings,
+    /// What the server said about a failure to restore settings: an ErrorResponse.
+    refusal: Vec<u8>,
+}
+
+/// The first segment of the client's frames on a backend.
+#[derive(Debug, Default)]
+struct First {
+    frames: Vec<u8>,
+    /// Its Sync or Query was sent.
+    complete: bool,
+    /// It failed with the conflict, and is sent again when the server is ready.
+    again: bool,
+}
+
+/// A client's session. See the [module](self).
+pub struct VirtualSession {
+    limits: SessionLimits,
+    start: StartSettings,
+    /// As of the last commit.
+    committed: Arc<Settings>,
+    /// As they will be if the transaction commits.
+    settings: Arc<Settings>,
+    savepoints: Vec<(Box<[u8]>, Arc<Settings>)>,
+    /// The values that the client was told.
+    told: ReportedNow,
+    statements: Statements,
+    portals: Portals,
+    requests: Requests,
+    /// How many segments the client has sent. One ends with Sync or Query.
+    segment: u64,
+    /// The segment that the client was in when everything was answered last.
+    answered_segment: u64,
+    backend: Option<Box<Backend>>,
+    status: TransactionStatus,
+    hold: Hold,
+    /// Frames of the client that wait.
+    held: Vec<u8>,
+    /// The beginning of a frame of the client that must be read whole.
+    partial: Vec<u8>,
+    /// The beginning of a frame of the backend that must be read whole.
+    answer: Vec<u8>,
+    /// How much of the body of a frame of the client is to come. It passes unread.
+    body: usize,
+    /// How much of the body of a frame of the backend is to come.
+    answer_body: usize,
+    /// That body of the client's goes nowhere.
+    drop_body: bool,
+    /// That body of the backend's goes nowhere.
+    drop_answer_body: bool,
+    /// An error has come since the last ReadyForQuery, or the transaction block has failed.
+    failed: bool,
+    /// The server skips everything up to the next Sync.
+    skipping: bool,
+    /// Extended requests were sent, and no Sync behind them.
+    unsynced: bool,
+    /// Extended requests have begun a transaction that the Sync will end.
+    implicit: bool,
+    /// The server takes copy data, and its end was not sent.
+    copying: bool,
+    /// A statement may have changed settings in a way that was not understood.
+    unsure: bool,
+    /// The same of a statement of the transaction that is under way.
+    unsure_now: bool,
+    /// Whether a backslash escapes in plain strings.
+    escapes: bool,
+    /// The server may not read statements as the scanner does.
+    doubtful: bool,
+    /// Something is unanswered that may commit.
+    may_commit: bool,
+    pinned: bool,
+    over: bool,
+    /// Why the transaction has failed, if the client does not know yet.
+    pending: Option<Box<ServerError>>,
+}
+
+impl VirtualSession {
+    /// A session that has just logged in. [`greet`](Self::greet) it next.
+    #[must_use]
+    pub fn new(start: StartSettings, limits: SessionLimits) -> Self {
+        let settings = Arc::clone(start.settings());
+        Self {
+            limits,
+            committed: Arc::clone(&settings),
+            settings,
+            start,
+            savepoints: Vec::new(),
+            told: ReportedNow::default(),
+            statements: Statements::default(),
+            portals: Portals::default(),
+            requests: Requests::default(),
+            segment: 1,
+            answered_segment: 1,
+            backend: None,
+            status: TransactionStatus::Idle,
+            hold: Hold::None,
+            held: Vec::new(),
+            partial: Vec::new(),
+            answer: Vec::new(),
+            body: 0,
+            answer_body: 0,
+            drop_body: false,
+            drop_answer_body: false,
+            failed: false,
+            skipping: false,
+            unsynced: false,
+            copying: false,
+            implicit: false,
+            unsure: false,
+            unsure_now: false,
+            escapes: false,
+            doubtful: false,
+            may_commit: false,
+            pinned: false,
+            over: false,
+            pending: None,
+        }
+    }
+
+    /// What follows AuthenticationOk: ParameterStatus, BackendKeyData, ReadyForQuery. It needs no backend: `reported` is what any backend of this
+    /// role and database reported. If the first backend reports something else, the client is told then.
+    pub fn greet(&mut self, reported: &Reported, key: [u8; 8], out: &mut Outbox) {
+        self.told = ReportedNow::new(reported);
+        for (name, value) in self.start.values() {
+            self.told.ask(name, value);
+        }
+        self.told_changed();
+        self.told.greet(&mut out.to_client);
+        write::backend_key_data(&mut out.to_client, key);
+        write::ready_for_query(&mut out.to_client, TransactionStatus::Idle.as_byte());
+    }
+
+    /// Takes bytes of the client, split anywhere.
+    ///
+    /// # Errors
+    ///
+    /// If the client broke the protocol or a limit. [`terminate`](Self::terminate) the session with the error then.
+    pub fn from_client(&mut self, bytes: &[u8], out: &mut Outbox) -> Result<(), Violation> {
+        if self.over {
+            return Ok(());
+        }
+        if self.held.is_empty() { self.client_bytes(bytes, out) } else { self.hold_bytes(bytes) }
+    }
+
+    /// Takes bytes of the backend, split anywhere.
+    ///
+    /// # Errors
+    ///
+    /// If it is not a server's answer. Drop the backend and call [`lost`](Self::lost).
+    pub fn from_server(&mut self, bytes: &[u8], out: &mut Outbox) -> Result<(), Garbage> {
+        if self.backend.is_none() {
+            return Ok(());
+        }
+        self.server_bytes(bytes, out)?;
+        self.release(out);
+        Ok(())
+    }
+
+    /// Whether frames of the client wait for [`attach`](Self::attach).
+    #[must_use]
+    pub fn wants_backend(&self) -> bool {
+        self.backend.is_none() && !self.held.is_empty() && !self.over
+    }
+
+    /// Whether to read from the client. If not, its frames wait for a backend or for an answer, and TCP must hold it back.
+    #[must_use]
+    pub fn takes_more(&self) -> bool {
+        self.held.is_empty() && !self.over && self.requests.len() < self.limits.max_unanswered
+    }
+
+    /// Whether it has a backend.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        self.backend.is_some()
+    }
+
+    /// Whether everything is answered and nothing is under way: no transaction, no unsynced request, no partial frame.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.status == TransactionStatus::Idle
+            && self.requests.is_empty()
+            && !self.unsynced
+            && !self.skipping
+            && self.held.is_empty()
+            && self.partial.is_empty()
+            && self.answer.is_empty()
+            && self.body == 0
+            && self.answer_body == 0
+    }
+
+    /// Whether a statement is unanswered.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.requests.iter().any(|request| !request.is_ours()) || !self.held.is_empty()
+    }
+
+    /// Whether a COMMIT is unanswered.
+    #[must_use]
+    pub fn is_committing(&self) -> bool {
+        self.requests.iter().any(failure::commits)
+    }
+
+    /// Where it is in its transaction.
+    #[must_use]
+    pub const fn transaction(&self) -> TransactionStatus {
+        self.status
+    }
+
+    /// Whether the client has ended the session, or was told of its end. Write what is in the outbox, and close.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Whether the backend may be taken away.
+    #[must_use]
+    pub fn can_detach(&self) -> Detach {
+        // A client that has ended its session needs nothing any more.
+        if self.over && self.is_settled() {
+            return if self.unsure { Detach::AfterReadingSettings } else { Detach::Now };
+        }
+        if !self.is_idle() || self.backend.as_ref().is_none_or(|backend| backend.ending) {
+            Detach::Not(Tied::Busy)
+        } else if self.pinned {
+            Detach::Not(Tied::Pinned)
+        } else if self.unsure {
+            Detach::AfterReadingSettings
+        } else {
+            Detach::Now
+        }
+    }
+
+    /// As [`is_idle`](Self::is_idle), for a session that is over: what the client began to send does not matter.
+    fn is_settled(&self) -> bool {
+        self.status == TransactionStatus::Idle
+            && self.requests.is_empty()
+            && !self.unsynced
+            && !self.skipping
+            && self.answer.is_empty()
+            && self.body == 0
+            && self.answer_body == 0
+            && self.backend.as_ref().is_some_and(|backend| !backend.ending)
+    }
+
+    /// Tells the client something, such as why it waits.
+    pub fn notice(&self, notice: &ServerError, out: &mut Outbox) {
+        // In the middle of a frame nothing else can be said.
+        if !self.over && (self.answer_body == 0 || self.drop_answer_body) {
+            write::notice(&mut out.to_client, notice);
+        }
+    }
+
+    /// Ends the session for this reason, for instance because the gateway stops.
+    pub fn terminate(&mut self, error: &ServerError, out: &mut Outbox) {
+        // In the middle of a frame nothing else can be said.
+        if !self.over && (self.answer_body == 0 || self.drop_answer_body) {
+            write::error(&mut out.to_client, error);
+        }
+        self.over = true;
+    }
+}
+
+impl fmt::Debug for VirtualSession {
+    // Without texts: they may hold data.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VirtualSession")
+            .field("status", &self.status)
+            .field("attached", &self.backend.is_some())
+            .field("unanswered", &self.requests.len())
+            .field("statements", &self.statements.count())
+            .field("pinned", &self.pinned)
+            .field("unsure", &self.unsure)
+            .field("over", &self.over)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,412 @@
+//! The backend is gone, or there is none, or the statement was cancelled: what the client is told, and how its session goes on.
+
+use std::sync::Arc;
+
+use super::client::Verdict;
+use super::requests::Request;
+use super::scan::{self, Effect, Flags};
+use super::statements::{Slot, Statement};
+use super::{Hold, Outbox, TransactionStatus, Violation, VirtualSession};
+use crate::protocol::{HEADER, ServerError, Severity, client, header, server, split_string, write};
+
+/// What the loss of a backend means to the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// Nothing: the session needs no backend now, or has sent nothing to this one. Frames that wait go to the next.
+    Unnoticed,
+    /// It was told, or will be at its next statement, and its session goes on without a backend.
+    Told,
+    /// Its session ends: close its connection when the outbox is written.
+    Ended,
+}
+
+/// What became of a cancel request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// No statement is running, or it is a COMMIT, whose outcome the client must learn.
+    NothingRunning,
+    /// A row is half sent. Call again after the next answer of the server.
+    Soon,
+    /// The client was told (57014). The session has no backend any more: drop it.
+    DropBackend,
+    /// The client was told that its session ends, because it had something on its backend that is lost now.
+    Ended,
+}
+
+impl VirtualSession {
+    /// The backend is gone: its connection ended, or it sent garbage.
+    pub fn lost(&mut self, out: &mut Outbox) -> Lost {
+        if self.over {
+            self.leave(out);
+            return Lost::Ended;
+        }
+        if self.backend.is_none() {
+            return Lost::Unnoticed;
+        }
+        let (sqlstate, message) = if self.may_commit {
+            (
+                "08007",
+                "the connection to the server was lost, and it is not known whether the transaction was committed",
+            )
+        } else {
+            ("08006", "the connection to the server was lost")
+        };
+        if self.is_noticed() {
+            let error = ServerError::error(sqlstate, message);
+            if !self.abandon(&error, &error, out) {
+                return Lost::Ended;
+            }
+            // What waits up to the Sync was never sent, and is skipped.
+            self.release(out);
+            return Lost::Told;
+        }
+        if self.pinned || self.unsure {
+            // As a server that shuts down says it.
+            let error = ServerError::fatal("57P01", "terminating connection due to administrator command")
+                .with_routine("ProcessInterrupts");
+            self.terminate(&error, out);
+            self.leave(out);
+            return Lost::Ended;
+        }
+        let status = self.status;
+        self.leave(out);
+        if status == TransactionStatus::InTransaction {
+            // The client may be about to commit. It must not take the answer for a success.
+            self.pending = Some(Box::new(
+                ServerError::error(sqlstate, message).with_detail("The transaction was rolled back."),
+            ));
+            self.status = status;
+            return Lost::Told;
+        }
+        self.status = status;
+        Lost::Unnoticed
+    }
+
+    /// The client asks to cancel what is running. Aurora DSQL ignores such requests, so the backend is dropped.
+    pub fn cancel(&mut self, out: &mut Outbox) -> Cancelled {
+        let error = ServerError::error("57014", "canceling statement due to user request")
+            .with_routine("ProcessInterrupts");
+        self.give_up(&error, out)
+    }
+
+    /// As [`cancel`](Self::cancel), for another reason: the statement has taken too long.
+    pub fn give_up(&mut self, error: &ServerError, out: &mut Outbox) -> Cancelled {
+        if self.backend.is_none() {
+            if !self.wants_backend() {
+                return Cancelled::NothingRunning;
+            }
+            self.fail(error, out);
+            return Cancelled::DropBackend;
+        }
+        if !self.is_running() || self.requests.iter().any(commits) {
+            return Cancelled::NothingRunning;
+        }
+        if self.answer_body > 0 && !self.drop_answer_body {
+            return Cancelled::Soon;
+        }
+        let rest = ServerError::error(
+            "08007",
+            "the connection to the server was given up, and it is not known whether this statement was executed",
+        );
+        if !self.is_noticed() {
+            // Only requests of the gateway were sent for it.
+            self.leave(out);
+            self.fail(error, out);
+            return Cancelled::DropBackend;
+        }
+        let mut error = error.clone();
+        if self.may_commit {
+            error = error.with_detail(
+                "The server cannot be stopped: the statement may have been executed and committed.",
+            );
+        }
+        if !self.abandon(&error, &rest, out) {
+            return Cancelled::Ended;
+        }
+        // What waits up to the Sync was never sent, and is skipped.
+        self.release(out);
+        Cancelled::DropBackend
+    }
+
+    /// No backend could be had. The statement that waits gets this error, once, and its session goes on.
+    pub fn fail(&mut self, error: &ServerError, out: &mut Outbox) {
+        let Ok(Some((kind, length))) = header(&self.held) else { return };
+        if self.backend.is_some() || self.over {
+            return;
+        }
+        let held = std::mem::take(&mut self.held);
+        write::error(&mut out.to_client, error);
+        match kind {
+            client::QUERY | client::FUNCTION_CALL => {
+                write::ready_for_query(&mut out.to_client, self.status.as_byte())
+            }
+            _ => self.skipping = true,
+        }
+        // What is missing of the frame goes nowhere.
+        let rest = held.get(length..).unwrap_or_default();
+        self.body = length.saturating_sub(held.len());
+        self.drop_body = true;
+        if let Err(Violation(error)) = self.client_bytes(rest, out) {
+            self.terminate(&error, out);
+        }
+    }
+
+    /// Whether the client waits for something that the backend was asked, or has half a frame there.
+    fn is_noticed(&self) -> bool {
+        self.unsynced
+            || self.copying
+            || self.body > 0
+            || self.answer_body > 0 && !self.drop_answer_body
+            || self.requests.iter().any(|request| !request.is_ours() && !matches!(request, Request::CopyEnd))
+    }
+
+    /// Answers everything that is unanswered: the first segment with `first`, those behind it with `rest`. Whether the session goes on.
+    fn abandon(&mut self, first: &ServerError, rest: &ServerError, out: &mut Outbox) -> bool {
+        let halfway = self.answer_body > 0 && !self.drop_answer_body;
+        if halfway || self.pinned || self.unsure {
+            let error = ServerError { severity: Severity::Fatal, ..first.clone() };
+            self.terminate(&error, out);
+            self.leave(out);
+            return false;
+        }
+        // A commit ends the block, whatever became of it.
+        let block = self.status != TransactionStatus::Idle && !self.requests.iter().any(commits);
+        let status = if block { TransactionStatus::Failed } else { TransactionStatus::Idle };
+        let mut error = Some(first);
+        let mut open = self.skipping;
+        for request in self.requests.iter().filter(|request| !request.is_ours()) {
+            match request {
+                Request::CopyEnd | Request::Forgets(_) => {}
+                request if request.ends_with_ready() => {
+                    // A Sync alone: what it ends was answered, but perhaps not committed.
+                    if !(open && error.is_none() && matches!(request, Request::Sync)) {
+                        write::error(&mut out.to_client, error.take().unwrap_or(rest));
+                    }
+                    write::ready_for_query(&mut out.to_client, status.as_byte());
+                    (open, error) = (false, Some(rest));
+                }
+                _ if open => {}
+                _ => {
+                    write::error(&mut out.to_client, error.take().unwrap_or(rest));
+                    open = true;
+                }
+            }
+        }
+        if self.unsynced && !open {
+            write::error(&mut out.to_client, error.unwrap_or(rest));
+        }
+        let skipping = self.unsynced;
+        self.leave(out);
+        (self.status, self.skipping, self.unsynced) = (status, skipping, skipping);
+        true
+    }
+
+    /// Forgets the backend and everything that was asked there.
+    fn leave(&mut self, out: &mut Outbox) {
+        out.to_server.clear();
+        self.backend = None;
+        self.requests.undo_all(&mut self.statements);
+        self.statements.leave_backend();
+        self.answered_segment = self.segment;
+        self.portals.clear();
+        self.savepoints = Vec::new();
+        self.settings = Arc::clone(&self.committed);
+        self.status = TransactionStatus::Idle;
+        self.hold = Hold::None;
+        if self.held.len() < HEADER {
+            // Too little to be answered with an error.
+            self.partial.append(&mut self.held);
+        }
+        self.answer = Vec::new();
+        self.answer_body = 0;
+        self.drop_body = true;
+        (self.failed, self.skipping, self.unsynced, self.copying) = (false, false, false, false);
+        (self.may_commit, self.unsure_now, self.implicit) = (false, false, false);
+    }
+
+    /// Whether a frame of this kind cannot be answered here.
+    pub(super) fn needs_backend(&self, kind: u8) -> bool {
+        let here = self.skipping || self.status != TransactionStatus::Idle;
+        let never = matches!(
+            kind,
+            client::TERMINATE
+                | client::FLUSH
+                | client::SYNC
+                | client::COPY_DATA
+                | client::COPY_DONE
+                | client::COPY_FAIL
+        );
+        !here && !never
+    }
+
+    /// A frame that needs no backend, or is in a transaction whose backend is gone.
+    pub(super) fn without_backend(
+        &mut self,
+        kind: u8,
+        body: &[u8],
+        out: &mut Outbox,
+    ) -> Result<Verdict, Violation> {
+        match kind {
+            client::TERMINATE => self.over = true,
+            client::SYNC => {
+                (self.skipping, self.unsynced) = (false, false);
+                write::ready_for_query(&mut out.to_client, self.status.as_byte());
+            }
+            _ if self.skipping => {}
+            client::FLUSH | client::COPY_DATA | client::COPY_DONE | client::COPY_FAIL => {}
+            client::QUERY => self.query_in_failed(body.strip_suffix(b"\0").unwrap_or(body), out),
+            client::FUNCTION_CALL => {
+                self.answer_failed(out);
+                write::ready_for_query(&mut out.to_client, self.status.as_byte());
+            }
+            client::PARSE | client::BIND | client::DESCRIBE | client::EXECUTE | client::CLOSE => {
+                self.unsynced = true;
+                if self.extended_in_failed(kind, body, out).is_none() {
+                    self.answer_failed(out);
+                    self.skipping = true;
+                }
+            }
+            kind => return Err(Violation::protocol(format!("invalid frontend message type {kind}"))),
+        }
+        Ok(Verdict::Drop)
+    }
+
+    /// The transaction has failed: as PostgreSQL says it, or why, if the client does not know yet.
+    fn answer_failed(&mut self, out: &mut Outbox) {
+        self.status = TransactionStatus::Failed;
+        let error = match self.pending.take() {
+            Some(error) => *error,
+            None => ServerError::error(
+                "25P02",
+                "current transaction is aborted, commands ignored until end of transaction block",
+            )
+            .with_routine("exec_simple_query"),
+        };
+        write::error(&mut out.to_client, &error);
+    }
+
+    fn query_in_failed(&mut self, text: &[u8], out: &mut Outbox) {
+        self.statements.put(b"", Slot::default());
+        let pieces = scan::pieces(text, self.backslash_escapes());
+        match pieces.first() {
+            None => write::bare(&mut out.to_client, server::EMPTY_QUERY),
+            Some(piece)
+                if matches!(piece.effect, Effect::Commit | Effect::Rollback)
+                    && !chains(&text[piece.range.clone()]) =>
+            {
+                if self.end_failed(&piece.effect, out) && pieces.len() > 1 {
+                    // The rest is a new transaction, on another backend.
+                    let mut frame = Vec::new();
+                    write::query(&mut frame, &text[pieces[1].range.start..]);
+                    frame.append(&mut self.held);
+                    self.held = frame;
+                    return;
+                }
+            }
+            Some(_) => self.answer_failed(out),
+        }
+        write::ready_for_query(&mut out.to_client, self.status.as_byte());
+    }
+
+    /// The client ends its transaction. Whether that succeeded: a commit of what is lost fails, unless the client knows already.
+    fn end_failed(&mut self, effect: &Effect, out: &mut Outbox) -> bool {
+        self.status = TransactionStatus::Idle;
+        match self.pending.take() {
+            Some(error) if *effect == Effect::Commit => {
+                write::error(&mut out.to_client, &error);
+                false
+            }
+            _ => {
+                write::command_complete(&mut out.to_client, "ROLLBACK");
+                true
+            }
+        }
+    }
+
+    /// Only the end of the transaction can be prepared and executed. None: it fails.
+    fn extended_in_failed(&mut self, kind: u8, body: &[u8], out: &mut Outbox) -> Option<()> {
+        let ends = |statement: &Statement| {
+            matches!(statement.step.as_deref()?.effect, Effect::Commit | Effect::Rollback).then_some(())
+        };
+        match kind {
+            client::PARSE => {
+                let (name, rest) = split_string(body)?;
+                let (text, types) = split_string(rest)?;
+                let (statement, _) = self.new_statement(name, text, rest);
+                ends(&statement)?;
+                if types.len() < 2 || !name.is_empty() && self.statements.get(name).statement.is_some() {
+                    return None;
+                }
+                self.statements.put(
+                    name,
+                    Slot {
+                        statement: Some(Arc::new(statement)),
+                        on_backend: false,
+                        unverified: false,
+                        since: self.segment,
+                    },
+                );
+                write::bare(&mut out.to_client, server::PARSE_COMPLETE);
+            }
+            client::BIND => {
+                let (portal, rest) = split_string(body)?;
+                let (name, _) = split_string(rest)?;
+                let statement = Arc::clone(self.statements.get(name).statement.as_ref()?);
+                ends(&statement)?;
+                self.portals.put(portal, statement, self.segment);
+                write::bare(&mut out.to_client, server::BIND_COMPLETE);
+            }
+            client::DESCRIBE => {
+                let (&what, rest) = body.split_first()?;
+                let (name, _) = split_string(rest)?;
+                let statement = match what {
+                    b'S' => self.statements.get(name).statement.as_ref()?,
+                    _ => &self.portals.get(name)?.statement,
+                };
+                ends(statement)?;
+                if what == b'S' {
+                    write::frame(&mut out.to_client, server::PARAMETER_DESCRIPTION, |out| {
+                        out.extend_from_slice(&[0, 0])
+                    });
+                }
+                write::bare(&mut out.to_client, server::NO_DATA);
+            }
+            client::EXECUTE => {
+                let (portal, _) = split_string(body)?;
+                let statement = Arc::clone(&self.portals.get(portal)?.statement);
+                ends(&statement)?;
+                let effect = statement.step.as_deref().map(|step| step.effect.clone())?;
+                if !self.end_failed(&effect, out) {
+                    self.skipping = true;
+                }
+            }
+            _ => {
+                let (&what, rest) = body.split_first()?;
+                let (name, _) = split_string(rest)?;
+                if what == b'S' {
+                    self.statements.put(name, Slot::default());
+                } else {
+                    self.portals.remove(name);
+                }
+                write::bare(&mut out.to_client, server::CLOSE_COMPLETE);
+            }
+        }
+        Some(())
+    }
+}
+
+/// Whether it is the COMMIT of a transaction block.
+pub(super) fn commits(request: &Request) -> bool {
+    match request {
+        Request::Query(flags) | Request::Execute(flags, _) => flags.has(Flags::COMMITS),
+        Request::Batch(batch) => batch.flags.has(Flags::COMMITS),
+        _ => false,
+    }
+}
+
+/// `AND CHAIN` begins another transaction, which needs a backend.
+fn chains(text: &[u8]) -> bool {
+    text.len() > HEADER
+        && text[text.len() - HEADER..].eq_ignore_ascii_case(b"chain")
+        && !text.to_ascii_lowercase().windows(3).any(|part| part == b"no ")
+}

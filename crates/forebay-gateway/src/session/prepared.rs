@@ -1,0 +1,219 @@
+//! Extended requests of the client: Parse, Bind, Describe, Execute, Close. The backend gets the statements that it lacks.
+
+use std::sync::Arc;
+
+use super::client::{Run, Verdict, malformed};
+use super::requests::Request;
+use super::scan::Flags;
+use super::statements::{Change, Slot};
+use super::{Hold, Outbox, Violation, VirtualSession};
+use crate::protocol::{ServerError, client, split_string, write};
+
+impl VirtualSession {
+    pub(super) fn parse(
+        &mut self,
+        body: &[u8],
+        run: &mut Run<'_>,
+        out: &mut Outbox,
+    ) -> Result<Verdict, Violation> {
+        let (name, rest) = split_string(body).ok_or_else(malformed)?;
+        let (text, types) = split_string(rest).ok_or_else(malformed)?;
+        if types.len() < 2 {
+            return Err(malformed());
+        }
+        let slot = self.statements.get(name);
+        if slot.differs() {
+            if !name.is_empty() {
+                // The server must find there what the client has there: then it answers what is right.
+                run.flush(&mut out.to_server);
+                self.agree(name, out);
+            }
+            self.hold_at_boundary();
+        }
+        let (statement, replaced) = self.new_statement(name, text, rest);
+        if self.statements.count() >= self.limits.max_statements
+            || self.statements.size() + rest.len() > self.limits.max_statement_bytes
+        {
+            return Err(Violation::new(
+                ServerError::fatal("54000", "too many prepared statements").with_hint(
+                    "Close prepared statements that are not needed, or raise the limit of the gateway.",
+                ),
+            ));
+        }
+        let verdict = if replaced {
+            run.flush(&mut out.to_server);
+            write::parse(&mut out.to_server, name, &statement.parse_rest());
+            Verdict::Drop
+        } else {
+            Verdict::Pass
+        };
+        let before = self.statements.put(
+            name,
+            Slot {
+                statement: Some(Arc::new(statement)),
+                on_backend: true,
+                unverified: false,
+                since: self.segment,
+            },
+        );
+        self.requests.push(Request::Parse(Box::new(Change { name: name.into(), before })));
+        self.unsynced = true;
+        Ok(verdict)
+    }
+
+    pub(super) fn bind(
+        &mut self,
+        body: &[u8],
+        run: &mut Run<'_>,
+        out: &mut Outbox,
+    ) -> Result<Verdict, Violation> {
+        let (portal, rest) = split_string(body).ok_or_else(malformed)?;
+        let (name, _) = split_string(rest).ok_or_else(malformed)?;
+        if !self.provide(name, run, out) {
+            return Ok(Verdict::Hold);
+        }
+        if self.portals.count() >= self.limits.max_statements {
+            return Err(Violation::new(ServerError::fatal("54000", "too many portals")));
+        }
+        match self.statements.get(name).statement.clone() {
+            Some(statement) => self.portals.put(portal, statement, self.segment),
+            None => self.portals.remove(portal),
+        }
+        self.requests.push(Request::Bind);
+        self.unsynced = true;
+        Ok(Verdict::Pass)
+    }
+
+    pub(super) fn describe(
+        &mut self,
+        body: &[u8],
+        run: &mut Run<'_>,
+        out: &mut Outbox,
+    ) -> Result<Verdict, Violation> {
+        let (&kind, rest) = body.split_first().ok_or_else(malformed)?;
+        let (name, _) = split_string(rest).ok_or_else(malformed)?;
+        let request = match kind {
+            b'S' => {
+                if !self.provide(name, run, out) {
+                    return Ok(Verdict::Hold);
+                }
+                Request::DescribeStatement(self.statements.get(name).statement.clone())
+            }
+            b'P' => {
+                if self.is_undecided(name) {
+                    self.drain(run, out);
+                    return Ok(Verdict::Hold);
+                }
+                Request::DescribePortal(self.portals.get(name).map(|portal| Arc::clone(&portal.statement)))
+            }
+            _ => return Err(malformed()),
+        };
+        self.requests.push(request);
+        self.unsynced = true;
+        Ok(Verdict::Pass)
+    }
+
+    pub(super) fn execute(
+        &mut self,
+        body: &[u8],
+        run: &mut Run<'_>,
+        out: &mut Outbox,
+    ) -> Result<Verdict, Violation> {
+        let (portal, _) = split_string(body).ok_or_else(malformed)?;
+        if self.is_undecided(portal) {
+            self.drain(run, out);
+            return Ok(Verdict::Hold);
+        }
+        let statement = self.portals.get(portal).map(|portal| Arc::clone(&portal.statement));
+        // A portal that is not known may run anything.
+        let flags = statement.as_ref().map_or(Flags::UNSURE, |statement| statement.flags);
+        if let Some(statement) = &statement
+            && statement.step.is_some()
+        {
+            return Ok(self.execute_step(portal, statement, run, out));
+        }
+        self.note(flags);
+        self.requests.push(Request::Execute(flags, None));
+        self.unsynced = true;
+        Ok(Verdict::Pass)
+    }
+
+    pub(super) fn close(&mut self, body: &[u8]) -> Result<Verdict, Violation> {
+        let (&kind, rest) = body.split_first().ok_or_else(malformed)?;
+        let (name, _) = split_string(rest).ok_or_else(malformed)?;
+        let change = match kind {
+            b'S' => {
+                if self.statements.get(name).differs() {
+                    self.hold_at_boundary();
+                }
+                let before = self.statements.put(name, Slot::free(self.segment));
+                Some(Box::new(Change { name: name.into(), before }))
+            }
+            b'P' => {
+                self.portals.remove(name);
+                None
+            }
+            _ => return Err(malformed()),
+        };
+        self.requests.push(Request::Close(change));
+        self.unsynced = true;
+        Ok(Verdict::Pass)
+    }
+
+    /// Sees to it that the backend has the statement that the client has under this name, or none if it has none. Whether the client's frame may
+    /// follow; otherwise it waits until the statement is verified.
+    fn provide(&mut self, name: &[u8], run: &mut Run<'_>, out: &mut Outbox) -> bool {
+        let slot = self.statements.get(name);
+        // An earlier segment that is not answered may have changed it, or may have failed to. Which one it is decides what this one means.
+        if self.is_unanswered(slot.since) {
+            self.drain(run, out);
+            return false;
+        }
+        if !slot.differs() && !slot.unverified {
+            return true;
+        }
+        run.flush(&mut out.to_server);
+        if !slot.differs() {
+            // It is there, but from a time when it did not matter what it returns.
+            self.close_on_backend(name, out);
+        }
+        self.agree(name, out);
+        let slot = self.statements.get(name);
+        let Some(statement) = slot.statement.clone().filter(|_| slot.unverified) else {
+            self.hold_at_boundary();
+            return true;
+        };
+        // The client reads rows by the description that it has seen. So nothing is executed before it is known to be still right.
+        write::describe_statement(&mut out.to_server, name);
+        write::bare(&mut out.to_server, client::FLUSH);
+        self.requests.push(Request::OurDescribe(statement));
+        self.hold = Hold::All;
+        false
+    }
+
+    /// Whether this is an earlier segment, and may be unanswered.
+    fn is_unanswered(&self, segment: u64) -> bool {
+        segment != self.segment && segment >= self.answered_segment && !self.requests.is_empty()
+    }
+
+    /// Whether it depends on what is unanswered what this portal runs.
+    fn is_undecided(&self, portal: &[u8]) -> bool {
+        self.portals.get(portal).is_some_and(|portal| self.is_unanswered(portal.since))
+    }
+
+    /// Parse or Close, so that the backend has what the client has.
+    fn agree(&mut self, name: &[u8], out: &mut Outbox) {
+        let Some(statement) = self.statements.get(name).statement.clone() else {
+            return self.close_on_backend(name, out);
+        };
+        let before = self.statements.set_on_backend(name, true, self.segment);
+        write::parse(&mut out.to_server, name, &statement.parse_rest());
+        self.requests.push(Request::OurParse(Box::new(Change { name: name.into(), before })));
+    }
+
+    pub(super) fn close_on_backend(&mut self, name: &[u8], out: &mut Outbox) {
+        let before = self.statements.set_on_backend(name, false, self.segment);
+        write::close_statement(&mut out.to_server, name);
+        self.requests.push(Request::OurClose(Some(Box::new(Change { name: name.into(), before }))));
+    }
+}

@@ -1,0 +1,205 @@
+//! What was sent to the backend and is not answered yet, in order.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::answer::Step;
+use super::scan::Flags;
+use super::statements::{Change, Statement, Statements};
+
+/// A request, and what its answer needs to be understood. Those of the client come first, then those of the gateway, whose answers are swallowed.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// A Query that leaves nothing in the session.
+    Query(Flags),
+    /// A Query, statement by statement.
+    Batch(Box<Batch>),
+    Parse(Box<Change>),
+    Bind,
+    DescribeStatement(Option<Arc<Statement>>),
+    DescribePortal(Option<Arc<Statement>>),
+    /// The statement is there if its execution leaves something in the session.
+    Execute(Flags, Option<Arc<Statement>>),
+    Close(Option<Box<Change>>),
+    Sync,
+    FunctionCall,
+    /// CopyDone or CopyFail: it has no answer of its own.
+    CopyEnd,
+    /// A Query behind it removes the unnamed statement, unless the server skips it. It has no answer.
+    Forgets(Box<Change>),
+    /// Parse of a statement that the client has and the backend lacks. If it fails, the error is the client's.
+    OurParse(Box<Change>),
+    /// Describe of such a statement: is it still what the client has seen?
+    OurDescribe(Arc<Statement>),
+    OurClose(Option<Box<Change>>),
+    /// Something that the server refuses. The client gets another error.
+    OurRefusal(Box<crate::protocol::ServerError>),
+    /// An extended request for a setting: it is answered by a frame of this type.
+    OurSetting(u8),
+    /// A Query that restores settings, and how often it was sent.
+    OurRestore(u8),
+    /// A Query that reads settings.
+    OurReading,
+}
+
+/// The statements of a Query and how far the server is with them.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) steps: Vec<Step>,
+    pub(super) at: usize,
+    pub(super) flags: Flags,
+}
+
+impl Request {
+    /// Whether its answer ends with ReadyForQuery.
+    pub(super) const fn ends_with_ready(&self) -> bool {
+        matches!(
+            self,
+            Self::Query(_)
+                | Self::Batch(_)
+                | Self::Sync
+                | Self::FunctionCall
+                | Self::OurRestore(_)
+                | Self::OurReading
+        )
+    }
+
+    fn ends_segment(&self) -> bool {
+        matches!(self, Self::Query(_) | Self::Batch(_) | Self::Sync | Self::FunctionCall)
+    }
+
+    /// Whether the gateway sent it for itself.
+    pub(super) const fn is_ours(&self) -> bool {
+        matches!(
+            self,
+            Self::OurParse(_)
+                | Self::OurDescribe(_)
+                | Self::OurClose(_)
+                | Self::OurRefusal(_)
+                | Self::OurSetting(_)
+                | Self::OurRestore(_)
+                | Self::OurReading
+        )
+    }
+
+    fn change(&mut self) -> Option<&mut Change> {
+        match self {
+            Self::Parse(change)
+            | Self::OurParse(change)
+            | Self::Forgets(change)
+            | Self::Close(Some(change))
+            | Self::OurClose(Some(change)) => Some(change),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    queue: VecDeque<Request>,
+    /// How many of the client's end a segment.
+    segments: u64,
+}
+
+/// What an idle session keeps.
+const KEPT: usize = 8;
+
+impl Requests {
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// How many segments of the client are unanswered, apart from one that has no end yet.
+    pub(super) const fn segments(&self) -> u64 {
+        self.segments
+    }
+
+    pub(super) fn push(&mut self, request: Request) {
+        self.segments += u64::from(request.ends_segment());
+        self.queue.push_back(request);
+    }
+
+    pub(super) fn first(&self) -> Option<&Request> {
+        self.queue.front()
+    }
+
+    pub(super) fn first_mut(&mut self) -> Option<&mut Request> {
+        self.queue.front_mut()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Request> {
+        self.queue.iter()
+    }
+
+    /// The first one is answered.
+    pub(super) fn pop(&mut self) -> Option<Request> {
+        let request = self.queue.pop_front();
+        self.segments -= u64::from(request.as_ref().is_some_and(Request::ends_segment));
+        // What has no answer is over when what came before it is.
+        while matches!(self.queue.front(), Some(Request::CopyEnd | Request::Forgets(_))) {
+            self.queue.pop_front();
+        }
+        if self.queue.is_empty() && self.queue.capacity() > KEPT {
+            self.queue = VecDeque::new();
+        }
+        request
+    }
+
+    /// The server reports an error in an extended request: it skips everything up to the next Sync. What the skipped ones would have changed is
+    /// undone. Whether the Sync is still to come.
+    pub(super) fn skip_to_sync(&mut self, statements: &mut Statements) -> bool {
+        let count = self.queue.iter().position(|request| matches!(request, Request::Sync));
+        self.drop_first(count.unwrap_or(self.queue.len()), statements);
+        count.is_none()
+    }
+
+    /// None of them will be answered.
+    pub(super) fn undo_all(&mut self, statements: &mut Statements) {
+        self.drop_first(self.queue.len(), statements);
+        self.queue = VecDeque::new();
+    }
+
+    fn drop_first(&mut self, count: usize, statements: &mut Statements) {
+        for place in (0..count).rev() {
+            if let Some(change) = self.queue[place].change() {
+                let change = Change {
+                    name: std::mem::take(&mut change.name),
+                    before: std::mem::take(&mut change.before),
+                };
+                self.undo(count, change, statements);
+            }
+        }
+        let ended = self.queue.drain(..count).filter(Request::ends_segment).count();
+        self.segments -= ended as u64;
+    }
+
+    /// A later request may already have changed the same name again. Then that one's past is another.
+    fn undo(&mut self, from: usize, change: Change, statements: &mut Statements) {
+        let later =
+            self.queue.range_mut(from..).filter_map(Request::change).find(|later| later.name == change.name);
+        match later {
+            Some(later) => later.before = change.before,
+            None => drop(statements.put(&change.name, change.before)),
+        }
+    }
+
+    /// The server begins to take copy data. Up to CopyDone or CopyFail it ignores Sync and Flush, and anything else is an error that consumes it.
+    /// Whether the end of the data is still to come.
+    pub(super) fn begin_copy(&mut self, statements: &mut Statements) -> bool {
+        let syncs = self.queue.iter().skip(1).take_while(|request| matches!(request, Request::Sync)).count();
+        self.queue.drain(1..=syncs);
+        self.segments -= syncs as u64;
+        let Some(mut next) = self.queue.remove(1) else { return true };
+        self.segments -= u64::from(next.ends_segment());
+        if let Some(change) = next.change() {
+            let change =
+                Change { name: std::mem::take(&mut change.name), before: std::mem::take(&mut change.before) };
+            self.undo(1, change, statements);
+        }
+        false
+    }
+}

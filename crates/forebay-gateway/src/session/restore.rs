@@ -1,0 +1,292 @@
+//! A backend comes or goes: settings and statements follow the client.
+
+use std::sync::Arc;
+
+use super::requests::Request;
+use super::scan::Effect;
+use super::settings::{self, Settings};
+use super::{Backend, Hold, Memory, Outbox, Reported, ReportedNow, TransactionStatus, VirtualSession};
+use crate::protocol::{client, write};
+
+/// How often settings are restored before a conflict is told to the client.
+const ATTEMPTS: u8 = 3;
+
+/// More settings than this are not kept: the session is pinned to its backend instead.
+const MOST_SETTINGS: usize = 16 << 10;
+
+/// What a session has set on its backend. A setting that is a list is written as one. The role is not among the settings.
+const READ_SETTINGS: &[u8] = b"SELECT name, setting FROM pg_settings WHERE source = 'session' \
+    UNION ALL SELECT 'forebay.role', 'changed' WHERE current_user <> session_user";
+/// The name of the row that tells of another role.
+const ROLE_CHANGED: &str = "forebay.role";
+
+impl VirtualSession {
+    /// Gives the session a backend, with what the backend remembers and what it reported when it was opened. Frames that wait are sent to it.
+    pub fn attach(&mut self, memory: Memory, reported: &Reported, out: &mut Outbox) {
+        let now = memory.reported.unwrap_or_else(|| ReportedNow::new(reported));
+        self.backend = Some(Box::new(Backend {
+            reported: now,
+            wrote: false,
+            spoilt: memory.spoilt,
+            ending: false,
+            first: None,
+            restoring: Arc::default(),
+            reading: Settings::default(),
+            refusal: Vec::new(),
+        }));
+        self.start_first();
+        // Of the sessions before: closing cannot fail, and needs no answer of its own.
+        for name in &memory.statements {
+            write::close_statement(&mut out.to_server, name);
+            self.requests.push(Request::OurClose(None));
+        }
+        self.statements.meet_unnamed(memory.unnamed);
+        if !Arc::ptr_eq(&memory.settings, &self.settings) {
+            let sql = memory.settings.statements_to(&self.settings);
+            if !sql.is_empty() {
+                write::query(&mut out.to_server, sql.as_bytes());
+                self.statements.meet_unnamed(false);
+                self.requests.push(Request::OurRestore(1));
+                self.hold = Hold::All;
+                if let Some(backend) = &mut self.backend {
+                    backend.restoring = memory.settings;
+                }
+                return;
+            }
+        }
+        if self.held.is_empty() && !self.requests.is_empty() {
+            // Nothing follows that would make the server answer.
+            write::bare(&mut out.to_server, client::FLUSH);
+        }
+        self.begin(out);
+    }
+
+    /// The backend is as the session needs it.
+    fn begin(&mut self, out: &mut Outbox) {
+        self.catch_up(out);
+        self.release(out);
+    }
+
+    /// Tells the client what this backend reports, where it is not what the client knows.
+    fn catch_up(&mut self, out: &mut Outbox) {
+        let Some(backend) = &self.backend else { return };
+        let length = out.to_client.len();
+        self.told.catch_up(&backend.reported, &mut out.to_client);
+        if out.to_client.len() > length {
+            self.told_changed();
+        }
+    }
+
+    /// The server has answered the statements that restore settings.
+    pub(super) fn restored(&mut self, attempts: u8, out: &mut Outbox) {
+        let Some(backend) = &mut self.backend else { return };
+        let refusal = std::mem::take(&mut backend.refusal);
+        if refusal.is_empty() {
+            backend.restoring = Arc::default();
+            self.catch_up(out);
+            self.answered();
+            return;
+        }
+        let fields = crate::protocol::ErrorFields::read(&refusal);
+        if fields.is_conflict() && attempts < ATTEMPTS {
+            let sql = backend.restoring.statements_to(&self.settings);
+            write::query(&mut out.to_server, sql.as_bytes());
+            self.requests.push(Request::OurRestore(attempts + 1));
+            self.requests.pop();
+            return;
+        }
+        // In the server's words: a setting that it refuses is the client's own.
+        self.terminate(&fields.to_fatal(), out);
+        backend_ends(&mut self.backend);
+    }
+
+    /// Reads the settings from the backend, because a statement may have changed them in a way that was not understood. Call it only if
+    /// [`can_detach`](Self::can_detach) asks for it. When the answer is there, `can_detach` is asked again.
+    pub fn read_settings(&mut self, out: &mut Outbox) {
+        let Some(backend) = &mut self.backend else { return };
+        backend.reading = Settings::default();
+        backend.refusal = Vec::new();
+        write::query(&mut out.to_server, READ_SETTINGS);
+        // A Query removes the unnamed statement there.
+        self.statements.meet_unnamed(false);
+        self.requests.push(Request::OurReading);
+        self.hold = Hold::All;
+    }
+
+    /// A row of the answer.
+    pub(super) fn read_setting(&mut self, row: &[u8]) {
+        let mut rest = row.get(2..).unwrap_or_default();
+        let mut column = || {
+            let (length, behind) = rest.split_first_chunk::<4>()?;
+            let (value, behind) =
+                behind.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
+            rest = behind;
+            std::str::from_utf8(value).ok()
+        };
+        if let (Some(name), Some(value), Some(backend)) = (column(), column(), &mut self.backend) {
+            let name = name.to_ascii_lowercase();
+            if name == ROLE_CHANGED {
+                // A role that the client has set itself is carried over; one that a function has set is not known.
+                self.pinned |= self.settings.get("role").is_none();
+                return;
+            }
+            backend.reading.set(&name, &settings::text_for(&name, value));
+        }
+    }
+
+    pub(super) fn settings_read(&mut self) {
+        self.answered();
+        let Some(backend) = &mut self.backend else { return };
+        let mut read = std::mem::take(&mut backend.reading);
+        let refusal = std::mem::take(&mut backend.refusal);
+        if crate::protocol::ErrorFields::read(&refusal).is_conflict() {
+            // It may be asked again.
+            return;
+        }
+        if !refusal.is_empty() || read.size() > MOST_SETTINGS {
+            // They cannot be carried over.
+            self.pinned = true;
+            return;
+        }
+        for name in ["role", "session_authorization"] {
+            if let Some(text) = self.settings.get(name) {
+                read.set(name, text);
+            }
+        }
+        self.unsure = false;
+        if *self.settings != read {
+            self.settings = Arc::new(read);
+        }
+        self.committed = Arc::clone(&self.settings);
+    }
+
+    /// Takes the backend away, with what it remembers. Call it only if [`can_detach`](Self::can_detach) is `Now`.
+    pub fn detach(&mut self) -> Memory {
+        let (statements, unnamed) = self.statements.leave_backend();
+        let Some(backend) = self.backend.take() else { return Memory::default() };
+        let roles = ["role", "session_authorization"].iter().any(|name| self.settings.get(name).is_some());
+        Memory {
+            settings: Arc::clone(&self.settings),
+            statements,
+            unnamed,
+            spoilt: backend.spoilt || roles || self.pinned || self.unsure,
+            reported: Some(backend.reported),
+        }
+    }
+
+    /// What a statement leaves in the session.
+    pub(super) fn apply(&mut self, effect: &Effect) {
+        match effect {
+            Effect::None
+            | Effect::LocalDefault(_)
+            | Effect::Unlisten
+            | Effect::CloseAll
+            | Effect::UnlockAll => {}
+            Effect::Set { name, text } => {
+                if self.settings.get(name) != Some(text) {
+                    Arc::make_mut(&mut self.settings).set(name, text);
+                    // Too much to carry over.
+                    self.pinned |= self.settings.size() > MOST_SETTINGS;
+                }
+            }
+            Effect::SetDefault(name) | Effect::Reset(name) => self.reset(name),
+            Effect::ResetAll => self.reset_all(),
+            Effect::Role { name, text } => {
+                match text {
+                    Some(text) => Arc::make_mut(&mut self.settings).set(name, text),
+                    None => Arc::make_mut(&mut self.settings).remove(name),
+                }
+                if let Some(backend) = &mut self.backend {
+                    backend.spoilt = true;
+                }
+            }
+            // The next ReadyForQuery says so, too. But other statements may come before it.
+            Effect::Begin => self.status = TransactionStatus::InTransaction,
+            // The COMMIT of a failed transaction is a ROLLBACK.
+            Effect::Commit if !self.failed => {
+                self.implicit = false;
+                self.status = TransactionStatus::Idle;
+                self.unsure |= std::mem::take(&mut self.unsure_now);
+                self.committed = Arc::clone(&self.settings);
+                self.savepoints.clear();
+            }
+            Effect::Commit | Effect::Rollback => {
+                (self.failed, self.implicit, self.status) = (false, false, TransactionStatus::Idle);
+                self.settings = Arc::clone(&self.committed);
+                self.savepoints.clear();
+            }
+            Effect::Savepoint(name) => {
+                if self.savepoints.len() < MOST_SAVEPOINTS {
+                    self.savepoints.push((name.clone(), Arc::clone(&self.settings)));
+                } else {
+                    self.unsure = true;
+                }
+            }
+            Effect::Release(name) => {
+                if let Some(place) = self.savepoints.iter().rposition(|(other, _)| other == name) {
+                    self.savepoints.truncate(place);
+                }
+            }
+            Effect::RollbackTo(name) => {
+                if let Some(place) = self.savepoints.iter().rposition(|(other, _)| other == name) {
+                    self.failed = false;
+                    self.settings = Arc::clone(&self.savepoints[place].1);
+                    self.savepoints.truncate(place + 1);
+                }
+            }
+            Effect::Pin => self.pinned = true,
+            Effect::Deallocate(name) => {
+                let mut slot = self.statements.get(name).clone();
+                slot.statement = None;
+                self.statements.put(name, slot);
+            }
+            Effect::DeallocateAll => self.statements.deallocate_all(),
+            Effect::Discard(tag) => {
+                if *tag == "DISCARD SEQUENCES" {
+                    self.forget_sequences();
+                }
+            }
+            Effect::DiscardAll => {
+                self.statements.deallocate_all();
+                self.settings = Arc::clone(self.start.settings());
+                self.forget_sequences();
+            }
+        }
+    }
+
+    fn reset(&mut self, name: &str) {
+        let wanted = self.start.settings().get(name);
+        if self.settings.get(name) == wanted {
+            return;
+        }
+        match wanted {
+            Some(text) => Arc::make_mut(&mut self.settings).set(name, text),
+            None => Arc::make_mut(&mut self.settings).remove(name),
+        }
+    }
+
+    /// The role stays.
+    fn reset_all(&mut self) {
+        let mut wanted = Arc::clone(self.start.settings());
+        for name in ["role", "session_authorization"] {
+            if let Some(text) = self.settings.get(name) {
+                Arc::make_mut(&mut wanted).set(name, text);
+            }
+        }
+        self.settings = wanted;
+    }
+
+    fn forget_sequences(&mut self) {
+        if let Some(backend) = &mut self.backend {
+            backend.wrote = false;
+        }
+    }
+}
+
+const MOST_SAVEPOINTS: usize = 1_000;
+
+fn backend_ends(backend: &mut Option<Box<Backend>>) {
+    if let Some(backend) = backend {
+        backend.ending = true;
+    }
+}

@@ -1,0 +1,281 @@
+//! Statements that act on the session itself: SET, RESET, ROLLBACK, DEALLOCATE and the like.
+
+use std::ops::Range;
+
+use super::lexer::{Lexer, Token};
+use super::{Effect, Flags, Piece};
+
+/// Reads the statement that begins with `word`.
+pub(super) fn read(lexer: &mut Lexer<'_>, word: &[u8], first: Range<usize>) -> Piece {
+    let kind = match word {
+        b"set" => Kind::Set,
+        b"reset" => Kind::Reset,
+        b"rollback" | b"abort" => Kind::Rollback,
+        b"savepoint" => Kind::Savepoint,
+        b"release" => Kind::Release,
+        b"deallocate" => Kind::Deallocate,
+        b"discard" => Kind::Discard,
+        b"unlisten" => Kind::Unlisten,
+        _ => Kind::Close,
+    };
+    let mut range = first;
+    let mut tokens = Vec::new();
+    while let Some((token, at)) = lexer.next() {
+        if token == Token::Semicolon {
+            break;
+        }
+        range.end = at.end;
+        // Longer ones exist only as lists of values.
+        if tokens.len() < MOST_TOKENS {
+            tokens.push((token, at));
+        }
+    }
+    let statement = Statement { lexer, tokens: &tokens, end: range.end };
+    let (effect, unsure) = match kind {
+        Kind::Set => statement.set(),
+        Kind::Reset => (statement.reset(), false),
+        Kind::Rollback => (statement.rollback(), false),
+        Kind::Savepoint => (statement.name(0).map_or(Effect::None, Effect::Savepoint), false),
+        Kind::Release => {
+            let at = usize::from(statement.is(0, "savepoint") && tokens.len() > 1);
+            (statement.name(at).map_or(Effect::None, Effect::Release), false)
+        }
+        Kind::Deallocate => (statement.deallocate(), false),
+        Kind::Discard => (statement.discard(), false),
+        Kind::Unlisten => (if tokens.len() == 1 { Effect::Unlisten } else { Effect::None }, false),
+        Kind::Close => (if statement.are(&["all"]) { Effect::CloseAll } else { Effect::None }, false),
+    };
+    let flags = if unsure { Flags::UNSURE } else { Flags::default() };
+    Piece { range, flags, effect }
+}
+
+const MOST_TOKENS: usize = 16;
+
+/// A longer text is not kept: the session is pinned to its backend instead.
+const LONGEST_TEXT: usize = 4096;
+
+enum Kind {
+    Set,
+    Reset,
+    Rollback,
+    Savepoint,
+    Release,
+    Deallocate,
+    Discard,
+    Unlisten,
+    Close,
+}
+
+struct Statement<'a, 'b> {
+    lexer: &'b Lexer<'a>,
+    tokens: &'b [(Token, Range<usize>)],
+    end: usize,
+}
+
+impl Statement<'_, '_> {
+    fn text(&self, at: usize) -> &[u8] {
+        self.tokens.get(at).map_or(&[], |(_, range)| self.lexer.text(range))
+    }
+
+    fn is(&self, at: usize, word: &str) -> bool {
+        self.tokens.get(at).is_some_and(|(token, _)| *token == Token::Word)
+            && self.text(at).eq_ignore_ascii_case(word.as_bytes())
+    }
+
+    /// Whether these words are all there is.
+    fn are(&self, words: &[&str]) -> bool {
+        self.tokens.len() == words.len() && words.iter().enumerate().all(|(at, word)| self.is(at, word))
+    }
+
+    /// An identifier, as PostgreSQL keeps it.
+    fn name(&self, at: usize) -> Option<Box<[u8]>> {
+        let text = self.text(at);
+        Some(match self.tokens.get(at)?.0 {
+            Token::Word => text.to_ascii_lowercase().into(),
+            Token::Quoted => {
+                let inner = text.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+                let mut name = Vec::with_capacity(inner.len());
+                let mut bytes = inner.iter();
+                while let Some(&byte) = bytes.next() {
+                    name.push(byte);
+                    if byte == b'"' {
+                        bytes.next();
+                    }
+                }
+                name.into()
+            }
+            _ => return None,
+        })
+    }
+
+    /// From a token to the end. None if it is not text, or depends on how backslashes are read.
+    fn from(&self, at: usize) -> Option<&str> {
+        let start = self.tokens.get(at)?.1.start;
+        std::str::from_utf8(self.lexer.text(&(start..self.end))).ok().filter(|text| !text.contains('\\'))
+    }
+
+    /// The name of a setting in small letters, and how many tokens it has.
+    fn setting(&self, at: usize) -> Option<(Box<str>, usize)> {
+        let part = |at| self.name(at).and_then(|name| String::from_utf8(name.into()).ok());
+        let mut name = part(at)?;
+        let mut count = 1;
+        while self.tokens.get(at + count).is_some_and(|(token, _)| *token == Token::Dot) {
+            name.push('.');
+            name.push_str(&part(at + count + 1)?);
+            count += 2;
+        }
+        name.make_ascii_lowercase();
+        Some((name.into(), count))
+    }
+
+    /// What it leaves, and whether it leaves something that was not understood.
+    fn set(&self) -> (Effect, bool) {
+        if !self.is(0, "local") {
+            return self.set_from(0);
+        }
+        // It is not kept: it ends with the transaction. But the default is what the client asked for at its start.
+        match self.set_from(1).0 {
+            Effect::SetDefault(name) => (Effect::LocalDefault(name), false),
+            Effect::Pin => (Effect::Pin, false),
+            _ => (Effect::None, false),
+        }
+    }
+
+    fn set_from(&self, start: usize) -> (Effect, bool) {
+        const UNSURE: (Effect, bool) = (Effect::None, true);
+        let none = (Effect::None, false);
+        let mut at = start;
+        if self.is(at, "session") {
+            if self.is(at + 1, "characteristics") {
+                return UNSURE;
+            }
+            at += usize::from(!self.is(at + 1, "authorization"));
+        }
+        if self.is(at, "transaction") || self.is(at, "constraints") {
+            return none;
+        }
+        let is_default = |at: usize| self.tokens.len() == at + 1 && self.is(at, "default");
+        let keep = |name: &str, text: Option<String>| match text {
+            Some(text) if text.len() > LONGEST_TEXT => (Effect::Pin, false),
+            Some(text) => {
+                let unsure = changes_lexing(name, &text);
+                (Effect::Set { name: name.into(), text: text.into() }, unsure)
+            }
+            None => UNSURE,
+        };
+        let role = |name: &'static str, text: Option<&str>, none: bool| match text {
+            Some(text) => (Effect::Role { name, text: (!none).then(|| text.into()) }, false),
+            None => (Effect::Pin, false),
+        };
+        if self.is(at, "session") && self.is(at + 1, "authorization") {
+            return role("session_authorization", self.from(at), is_default(at + 2));
+        }
+        let assigned = self.is(at + 1, "to") || self.text(at + 1) == b"=";
+        if self.is(at, "role") {
+            let value = at + 1 + usize::from(assigned);
+            return role("role", self.from(at), is_default(value) || self.is(value, "none"));
+        }
+        if !assigned {
+            if self.is(at, "time") && self.is(at + 1, "zone") {
+                if is_default(at + 2) || self.is(at + 2, "local") {
+                    return (Effect::SetDefault("timezone".into()), false);
+                }
+                return keep("timezone", self.from(at).map(str::to_owned));
+            }
+            if self.is(at, "names") {
+                if is_default(at + 1) || self.tokens.len() == at + 1 {
+                    return (Effect::SetDefault("client_encoding".into()), false);
+                }
+                return keep("client_encoding", self.from(at).map(str::to_owned));
+            }
+            if self.is(at, "schema") {
+                return keep("search_path", self.from(at).map(str::to_owned));
+            }
+            if self.is(at, "xml") && self.is(at + 1, "option") {
+                return keep("xmloption", self.from(at).map(str::to_owned));
+            }
+        }
+        let Some((name, count)) = self.setting(at) else { return none };
+        let operator = at + count;
+        if !(self.is(operator, "to") || self.text(operator) == b"=") {
+            return none;
+        }
+        match &*name {
+            // They belong to the transaction.
+            "transaction_isolation" | "transaction_read_only" | "transaction_deferrable" => none,
+            "seed" => (Effect::Pin, false),
+            "session_authorization" => role("session_authorization", self.from(at), is_default(operator + 1)),
+            _ if is_default(operator + 1) => (Effect::SetDefault(name), false),
+            _ => keep(&name, self.from(at).map(str::to_owned)),
+        }
+    }
+
+    fn reset(&self) -> Effect {
+        if self.are(&["all"]) {
+            return Effect::ResetAll;
+        }
+        if self.are(&["time", "zone"]) {
+            return Effect::Reset("timezone".into());
+        }
+        if self.are(&["session", "authorization"]) || self.are(&["session_authorization"]) {
+            return Effect::Role { name: "session_authorization", text: None };
+        }
+        if self.are(&["role"]) {
+            return Effect::Role { name: "role", text: None };
+        }
+        match self.setting(0) {
+            Some((name, count)) if count == self.tokens.len() => Effect::Reset(name),
+            _ => Effect::None,
+        }
+    }
+
+    fn rollback(&self) -> Effect {
+        if self.is(0, "prepared") {
+            return Effect::None;
+        }
+        let at = usize::from(self.is(0, "work") || self.is(0, "transaction"));
+        if !self.is(at, "to") {
+            return Effect::Rollback;
+        }
+        let at = at + 1 + usize::from(self.is(at + 1, "savepoint") && self.tokens.len() > at + 2);
+        self.name(at).map_or(Effect::None, Effect::RollbackTo)
+    }
+
+    fn deallocate(&self) -> Effect {
+        let at = usize::from(self.is(0, "prepare") && self.tokens.len() > 1);
+        match self.name(at) {
+            Some(_) if self.tokens.len() != at + 1 => Effect::None,
+            Some(_) if self.is(at, "all") => Effect::DeallocateAll,
+            Some(name) => Effect::Deallocate(name),
+            None => Effect::None,
+        }
+    }
+
+    fn discard(&self) -> Effect {
+        let known = [
+            ("plans", "DISCARD PLANS"),
+            ("sequences", "DISCARD SEQUENCES"),
+            ("temp", "DISCARD TEMP"),
+            ("temporary", "DISCARD TEMP"),
+        ];
+        if self.are(&["all"]) {
+            return Effect::DiscardAll;
+        }
+        known
+            .into_iter()
+            .find(|(word, _)| self.are(&[word]))
+            .map_or(Effect::None, |(_, tag)| Effect::Discard(tag))
+    }
+}
+
+/// Whether the server may read the next statements in another way than the scanner.
+fn changes_lexing(name: &str, text: &str) -> bool {
+    let value = text.rsplit([' ', '=']).next().unwrap_or_default().trim_matches('\'');
+    match name {
+        "standard_conforming_strings" => !value.eq_ignore_ascii_case("on"),
+        "client_encoding" => {
+            !["utf8", "utf-8", "unicode"].iter().any(|utf8| value.eq_ignore_ascii_case(utf8))
+        }
+        _ => false,
+    }
+}

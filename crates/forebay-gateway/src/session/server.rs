@@ -1,0 +1,466 @@
+//! Frames of the backend: which pass, which are swallowed, and what they say about the session.
+
+use std::sync::Arc;
+
+use super::answer::{Answer, FAILED, void_description};
+use super::client::Run;
+use super::columns::Columns;
+use super::habits::NO_STATEMENT_ERROR;
+use super::requests::Request;
+use super::scan::{Effect, Flags};
+use super::statements::{Slot, Statement};
+use super::{Garbage, Hold, Outbox, TransactionStatus, VirtualSession};
+use crate::protocol::{ErrorFields, HEADER, ServerError, client, header, server, split_string, write};
+
+/// Whether a frame reaches the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Pass,
+    Drop,
+}
+
+/// The longest frame of a server that is read whole. A row description of 1,664 columns has 130 KB.
+const LONGEST: usize = 1 << 20;
+
+impl VirtualSession {
+    pub(super) fn server_bytes(&mut self, bytes: &[u8], out: &mut Outbox) -> Result<(), Garbage> {
+        let mut bytes = bytes;
+        while !self.answer.is_empty() {
+            let missing = match header(&self.answer)? {
+                None => HEADER - self.answer.len(),
+                Some((kind, length)) => self.to_read(kind, length)?.saturating_sub(self.answer.len()),
+            };
+            if missing == 0 {
+                let frame = std::mem::take(&mut self.answer);
+                self.answers(&frame, out)?;
+                continue;
+            }
+            let (part, rest) = bytes.split_at(missing.min(bytes.len()));
+            self.answer.extend_from_slice(part);
+            bytes = rest;
+            if part.len() < missing {
+                return Ok(());
+            }
+        }
+        self.answers(bytes, out)
+    }
+
+    fn answers(&mut self, bytes: &[u8], out: &mut Outbox) -> Result<(), Garbage> {
+        let mut run = Run::new(bytes);
+        let result = self.answers_in(&mut run, out);
+        run.flush(&mut out.to_client);
+        result
+    }
+
+    fn answers_in(&mut self, run: &mut Run<'_>, out: &mut Outbox) -> Result<(), Garbage> {
+        loop {
+            if self.answer_body > 0 {
+                let body = self.answer_body;
+                self.answer_body =
+                    if self.drop_answer_body { run.skip(body, &mut out.to_client) } else { run.pass(body) };
+            }
+            let rest = run.rest();
+            if rest.is_empty() {
+                return Ok(());
+            }
+            let Some((kind, length)) = header(rest)? else {
+                run.skip(rest.len(), &mut out.to_client);
+                self.answer.extend_from_slice(rest);
+                return Ok(());
+            };
+            let read = self.to_read(kind, length)?;
+            if rest.len() < read {
+                run.skip(rest.len(), &mut out.to_client);
+                self.answer.extend_from_slice(rest);
+                return Ok(());
+            }
+            match self.answer_frame(kind, &rest[HEADER..read], run, out)? {
+                Way::Pass => {
+                    if !matches!(kind, server::NOTICE | server::PARAMETER_STATUS)
+                        && let Some(backend) = &mut self.backend
+                    {
+                        // From here on, nothing can be sent a second time.
+                        backend.first = None;
+                    }
+                    self.drop_answer_body = false;
+                    self.answer_body = run.pass(length);
+                    // Rows follow rows.
+                    while kind == server::DATA_ROW
+                        && self.answer_body == 0
+                        && let Some((server::DATA_ROW, length)) = header(run.rest())?
+                    {
+                        self.answer_body = run.pass(length);
+                    }
+                }
+                Way::Drop => {
+                    self.drop_answer_body = true;
+                    self.answer_body = run.skip(length, &mut out.to_client);
+                }
+            }
+        }
+    }
+
+    /// How much of a frame must be there before it can be handled.
+    fn to_read(&self, kind: u8, length: usize) -> Result<usize, Garbage> {
+        let whole = match kind {
+            server::ERROR | server::PARAMETER_STATUS | server::READY_FOR_QUERY => true,
+            server::ROW_DESCRIPTION | server::PARAMETER_DESCRIPTION => matches!(
+                self.requests.first(),
+                Some(Request::DescribeStatement(_) | Request::DescribePortal(_) | Request::OurDescribe(_))
+            ),
+            server::DATA_ROW => matches!(self.requests.first(), Some(Request::OurReading)),
+            _ => false,
+        };
+        match (whole, length) {
+            (false, _) => Ok(HEADER),
+            (true, ..=LONGEST) => Ok(length),
+            (true, _) => Err(Garbage),
+        }
+    }
+
+    fn answer_frame(
+        &mut self,
+        kind: u8,
+        body: &[u8],
+        run: &mut Run<'_>,
+        out: &mut Outbox,
+    ) -> Result<Way, Garbage> {
+        use Request as R;
+        let first = self.requests.first_mut();
+        Ok(match (kind, first) {
+            (server::DATA_ROW, Some(R::Query(_) | R::Execute(_, None))) => Way::Pass,
+            (server::DATA_ROW | server::ROW_DESCRIPTION, Some(R::Batch(batch))) => {
+                let passes = batch.steps.get(batch.at).is_none_or(|step| step.answer.passes_rows());
+                if passes { Way::Pass } else { Way::Drop }
+            }
+            (server::DATA_ROW | server::ROW_DESCRIPTION, Some(R::Execute(_, Some(statement)))) => {
+                if statement.answer().passes_rows() { Way::Pass } else { Way::Drop }
+            }
+            (server::DATA_ROW, Some(R::OurReading)) => {
+                self.read_setting(body);
+                Way::Drop
+            }
+            (
+                server::ROW_DESCRIPTION | server::DATA_ROW | server::COMMAND_COMPLETE | server::EMPTY_QUERY,
+                Some(R::OurRestore(_) | R::OurReading),
+            ) => Way::Drop,
+            (server::COMMAND_COMPLETE, Some(R::Query(_))) => Way::Pass,
+            (server::COMMAND_COMPLETE, Some(R::Batch(batch))) => {
+                let at = batch.at;
+                batch.at += 1;
+                self.unsure_now |= batch.flags.has(Flags::UNSURE);
+                let Some(step) = batch.steps.get_mut(at).map(std::mem::take) else { return Ok(Way::Pass) };
+                self.complete(&step.effect, &step.answer, true, run, out)
+            }
+            (server::COMMAND_COMPLETE, Some(R::Execute(flags, statement))) => {
+                self.unsure_now |= flags.has(Flags::UNSURE);
+                let statement = statement.take();
+                (self.copying, self.implicit) = (false, true);
+                self.answered();
+                match statement.as_deref().and_then(|statement| statement.step.as_deref()) {
+                    Some(step) => self.complete(&step.effect, &step.answer, false, run, out),
+                    None => Way::Pass,
+                }
+            }
+            (server::EMPTY_QUERY, Some(R::Query(_) | R::Batch(_))) => Way::Pass,
+            (server::EMPTY_QUERY | server::PORTAL_SUSPENDED, Some(R::Execute(flags, _))) => {
+                self.unsure_now |= flags.has(Flags::UNSURE);
+                self.answered();
+                Way::Pass
+            }
+            (server::PARSE_COMPLETE, Some(R::Parse(_))) | (server::BIND_COMPLETE, Some(R::Bind)) => {
+                self.implicit = true;
+                self.answered();
+                Way::Pass
+            }
+            (server::CLOSE_COMPLETE, Some(R::Close(_))) => {
+                self.answered();
+                Way::Pass
+            }
+            (server::PARSE_COMPLETE, Some(R::OurParse(_)))
+            | (server::CLOSE_COMPLETE, Some(R::OurClose(_))) => {
+                self.answered();
+                Way::Drop
+            }
+            (kind, Some(R::OurSetting(expected))) if kind == *expected => {
+                self.answered();
+                Way::Drop
+            }
+            (server::PARAMETER_DESCRIPTION, Some(R::DescribeStatement(statement))) => {
+                if let Some(statement) = statement {
+                    statement.saw_parameters(body);
+                }
+                Way::Pass
+            }
+            (server::PARAMETER_DESCRIPTION, Some(R::OurDescribe(_))) => Way::Drop,
+            (
+                server::ROW_DESCRIPTION | server::NO_DATA,
+                Some(R::DescribeStatement(statement) | R::DescribePortal(statement)),
+            ) => {
+                let statement = statement.take();
+                self.answered();
+                self.described(statement.as_deref(), body, run, out)
+            }
+            (server::ROW_DESCRIPTION | server::NO_DATA, Some(R::OurDescribe(statement))) => {
+                let statement = Arc::clone(statement);
+                self.verify(&statement, body, out);
+                Way::Drop
+            }
+            (server::ROW_DESCRIPTION, Some(R::Query(_) | R::Execute(_, None))) => Way::Pass,
+            (
+                server::COPY_IN | server::COPY_BOTH,
+                Some(request @ (R::Query(_) | R::Batch(_) | R::Execute(..))),
+            ) => {
+                let extended = matches!(request, R::Execute(..));
+                self.copying = self.requests.begin_copy(&mut self.statements);
+                // A Sync that came too early is ignored.
+                self.unsynced |= extended && !self.requests.iter().any(|request| matches!(request, R::Sync));
+                Way::Pass
+            }
+            (
+                server::COPY_OUT | server::COPY_DATA | server::COPY_DONE,
+                Some(R::Query(_) | R::Batch(_) | R::Execute(..)),
+            )
+            | (server::FUNCTION_RESULT, Some(R::FunctionCall)) => Way::Pass,
+            (server::NOTICE, Some(request)) if request.is_ours() => Way::Drop,
+            (server::NOTICE | server::NOTIFICATION, _) => Way::Pass,
+            (server::PARAMETER_STATUS, _) => self.reported(body)?,
+            (server::READY_FOR_QUERY, Some(request)) if request.ends_with_ready() => {
+                self.ready(body, run, out)?
+            }
+            (server::ERROR, _) => self.error(body, run, out),
+            _ => return Err(Garbage),
+        })
+    }
+
+    /// The first request is answered.
+    pub(super) fn answered(&mut self) -> Option<Request> {
+        let request = self.requests.pop();
+        self.all_answered();
+        request
+    }
+
+    /// If everything is answered, nothing need wait any more.
+    fn all_answered(&mut self) {
+        if self.requests.is_empty() {
+            self.hold = Hold::None;
+            self.answered_segment = self.segment;
+            self.statements.tidy();
+        }
+    }
+
+    /// A statement is complete: what it leaves in the session counts from now on.
+    fn complete(
+        &mut self,
+        effect: &Effect,
+        answer: &Answer,
+        described: bool,
+        run: &mut Run<'_>,
+        out: &mut Outbox,
+    ) -> Way {
+        self.apply(effect);
+        if matches!(answer, Answer::Pass | Answer::Refuse(_)) {
+            return Way::Pass;
+        }
+        run.flush(&mut out.to_client);
+        match answer.complete(described, &mut out.to_client) {
+            Some(()) => Way::Drop,
+            None => Way::Pass,
+        }
+    }
+
+    /// The client sees a description. What it saw first counts.
+    fn described(
+        &mut self,
+        statement: Option<&Statement>,
+        body: &[u8],
+        run: &mut Run<'_>,
+        out: &mut Outbox,
+    ) -> Way {
+        let Some(statement) = statement else { return Way::Pass };
+        match statement.answer() {
+            Answer::Instead(_) | Answer::Quiet => {
+                run.flush(&mut out.to_client);
+                write::bare(&mut out.to_client, server::NO_DATA);
+                Way::Drop
+            }
+            Answer::Void => {
+                run.flush(&mut out.to_client);
+                void_description(&mut out.to_client);
+                Way::Drop
+            }
+            _ => {
+                statement.saw_columns(body);
+                Way::Pass
+            }
+        }
+    }
+
+    /// A statement is on the new backend. Is it what the client has seen?
+    fn verify(&mut self, statement: &Arc<Statement>, body: &[u8], out: &mut Outbox) {
+        if statement.columns.get().is_none_or(|seen| *seen == Columns::of(body)) {
+            self.statements.verified(&statement.name);
+            self.answered();
+            return;
+        }
+        self.requests.pop();
+        self.close_on_backend(&statement.name, out);
+        // Drivers prepare again only if all of this is as PostgreSQL has it.
+        let error = ServerError::error("0A000", "cached plan must not change result type")
+            .with_routine("RevalidateCachedQuery");
+        self.refuse(error, out);
+        write::bare(&mut out.to_server, client::FLUSH);
+    }
+
+    fn reported(&mut self, body: &[u8]) -> Result<Way, Garbage> {
+        let text = |bytes| std::str::from_utf8(bytes).map_err(|_| Garbage);
+        let (name, rest) = split_string(body).ok_or(Garbage)?;
+        let (value, _) = split_string(rest).ok_or(Garbage)?;
+        let (name, value) = (text(name)?, text(value)?);
+        let Some(backend) = &mut self.backend else { return Ok(Way::Drop) };
+        backend.reported.set(name, value);
+        // While settings are restored, values pass that the client never had.
+        let ours = matches!(self.requests.first(), Some(Request::OurRestore(_)));
+        if ours || !self.told.set(name, value) {
+            return Ok(Way::Drop);
+        }
+        self.told_changed();
+        Ok(Way::Pass)
+    }
+
+    fn ready(&mut self, body: &[u8], run: &mut Run<'_>, out: &mut Outbox) -> Result<Way, Garbage> {
+        let status = match body {
+            b"I" => TransactionStatus::Idle,
+            b"T" => TransactionStatus::InTransaction,
+            b"E" => TransactionStatus::Failed,
+            _ => return Err(Garbage),
+        };
+        match self.requests.first() {
+            Some(Request::OurRestore(attempts)) => {
+                let attempts = *attempts;
+                run.flush(&mut out.to_client);
+                self.restored(attempts, out);
+                return Ok(Way::Drop);
+            }
+            Some(Request::OurReading) => {
+                self.settings_read();
+                return Ok(Way::Drop);
+            }
+            _ => {}
+        }
+        self.copying = false;
+        match self.answered() {
+            Some(Request::Query(flags)) => self.unsure_now |= flags.has(Flags::UNSURE),
+            // It may be any function.
+            Some(Request::FunctionCall) => self.unsure_now = true,
+            _ => {}
+        }
+        if self.again() {
+            return Ok(Way::Drop);
+        }
+        self.unsure_now |= self.doubtful;
+        self.implicit = false;
+        self.status = status;
+        match status {
+            TransactionStatus::Idle => {
+                if !Arc::ptr_eq(&self.committed, &self.settings) {
+                    if self.failed {
+                        self.settings = Arc::clone(&self.committed);
+                    } else {
+                        self.committed = Arc::clone(&self.settings);
+                    }
+                }
+                self.unsure |= std::mem::take(&mut self.unsure_now) && !self.failed;
+                self.failed = false;
+                self.may_commit &= !self.requests.is_empty() || self.unsynced;
+                if !self.savepoints.is_empty() {
+                    self.savepoints = Vec::new();
+                }
+                // Later segments may have bound theirs already.
+                self.portals.end(self.segment - self.requests.segments());
+            }
+            TransactionStatus::InTransaction => self.failed = false,
+            TransactionStatus::Failed => self.failed = true,
+        }
+        Ok(Way::Pass)
+    }
+
+    /// The first segment on this backend met a change of the schema, and nothing else has happened: it is sent once more.
+    fn again(&mut self) -> bool {
+        let Some(first) =
+            self.backend.as_mut().and_then(|backend| backend.first.take_if(|first| first.again))
+        else {
+            return false;
+        };
+        self.failed = false;
+        let mut frames = first.frames;
+        frames.append(&mut self.held);
+        self.held = frames;
+        true
+    }
+
+    fn error(&mut self, body: &[u8], run: &mut Run<'_>, out: &mut Outbox) -> Way {
+        let fields = ErrorFields::read(body);
+        if fields.is_fatal() {
+            return self.fatal();
+        }
+        self.copying = false;
+        match self.requests.first_mut() {
+            Some(Request::OurRestore(_) | Request::OurReading) => {
+                if let Some(backend) = &mut self.backend {
+                    backend.refusal = body.to_vec();
+                }
+                return Way::Drop;
+            }
+            Some(Request::Parse(change)) if change.name.is_empty() => change.before = Slot::default(),
+            _ => {}
+        }
+        let again = self.status == TransactionStatus::Idle
+            && fields.is_schema_conflict()
+            && self.requests.first().is_some_and(|request| !matches!(request, Request::Sync))
+            && self.backend.as_mut().and_then(|backend| backend.first.as_mut()).is_some_and(|first| {
+                first.again = first.complete && !first.again;
+                first.again
+            });
+        self.failed = true;
+        let instead = match self.requests.first() {
+            Some(Request::Batch(batch)) if fields.sqlstate == FAILED => {
+                match batch.steps.get(batch.at).map(|step| &step.answer) {
+                    Some(Answer::Refuse(error)) => Some(error.clone()),
+                    _ => None,
+                }
+            }
+            Some(Request::OurRefusal(error)) if fields.sqlstate == NO_STATEMENT_ERROR => Some(error.clone()),
+            _ => None,
+        };
+        if !self.requests.first().is_some_and(Request::ends_with_ready) {
+            if self.requests.skip_to_sync(&mut self.statements) {
+                (self.skipping, self.unsynced) = (true, true);
+            }
+            self.all_answered();
+        }
+        if again {
+            return Way::Drop;
+        }
+        let Some(error) = instead else { return Way::Pass };
+        run.flush(&mut out.to_client);
+        write::error(&mut out.to_client, &error);
+        Way::Drop
+    }
+
+    /// The server closes the connection behind this. The client hears of it only if it waits for an answer: otherwise another backend will do.
+    fn fatal(&mut self) -> Way {
+        if let Some(backend) = &mut self.backend {
+            backend.ending = true;
+        }
+        if self.requests.iter().all(Request::is_ours)
+            && !self.pinned
+            && !self.unsynced
+            && self.status == TransactionStatus::Idle
+        {
+            return Way::Drop;
+        }
+        self.over = true;
+        Way::Pass
+    }
+}

@@ -1,0 +1,561 @@
+//! What happens when something goes wrong, scene by scene.
+
+use super::*;
+use crate::protocol::{HEADER, client, header};
+
+fn query(sql: &str) -> Vec<u8> {
+    let mut frame = Vec::new();
+    write::query(&mut frame, sql.as_bytes());
+    frame
+}
+
+fn parse(name: &str, sql: &str) -> Vec<u8> {
+    let mut frame = Vec::new();
+    let rest: Vec<u8> = sql.bytes().chain([0, 0, 0]).collect();
+    write::parse(&mut frame, name.as_bytes(), &rest);
+    frame
+}
+
+fn bind(name: &str) -> Vec<u8> {
+    let mut frame = Vec::new();
+    write::bind(&mut frame, b"", name.as_bytes());
+    frame
+}
+
+fn execute() -> Vec<u8> {
+    let mut frame = Vec::new();
+    write::execute(&mut frame, b"");
+    frame
+}
+
+fn bare(kind: u8) -> Vec<u8> {
+    let mut frame = Vec::new();
+    write::bare(&mut frame, kind);
+    frame
+}
+
+fn ready(status: u8) -> Vec<u8> {
+    let mut frame = Vec::new();
+    write::ready_for_query(&mut frame, status);
+    frame
+}
+
+fn complete(tag: &str) -> Vec<u8> {
+    let mut frame = Vec::new();
+    write::command_complete(&mut frame, tag);
+    frame
+}
+
+fn error(sqlstate: &'static str, message: &'static str) -> Vec<u8> {
+    let mut frame = Vec::new();
+    write::error(&mut frame, &ServerError::error(sqlstate, message));
+    frame
+}
+
+const CONFLICT: &str = "schema has been updated by another transaction, please retry: (OC001)";
+
+/// The frames, short: the type, and of errors the SQLSTATE, of others what can be read.
+fn short(mut bytes: &[u8]) -> Vec<String> {
+    let mut frames = Vec::new();
+    while let Ok(Some((kind, length))) = header(bytes) {
+        let body = &bytes[HEADER..length];
+        let text = match kind {
+            b'E' if body.starts_with(b"S") => {
+                let fields: Vec<&[u8]> = body.split(|&byte| byte == 0).collect();
+                format!("{}{}", char::from(body[1]), String::from_utf8_lossy(&fields[2][1..]))
+            }
+            _ => body
+                .iter()
+                .filter(|byte| byte.is_ascii_graphic() || **byte == b' ')
+                .map(|&byte| char::from(byte))
+                .collect(),
+        };
+        frames.push(format!("{}{text}", char::from(kind)));
+        bytes = &bytes[length..];
+    }
+    assert!(bytes.is_empty(), "half a frame");
+    frames
+}
+
+struct Scene {
+    session: VirtualSession,
+    out: Outbox,
+}
+
+impl Scene {
+    fn new(start: &[(&str, &str)]) -> Self {
+        let mut session =
+            VirtualSession::new(StartSettings::new(start.iter().copied()), SessionLimits::default());
+        let reported = Reported::new([("application_name", ""), ("TimeZone", "UTC")]);
+        session.greet(&reported, [1; 8], &mut Outbox::default());
+        Self { session, out: Outbox::default() }
+    }
+
+    fn attached() -> Self {
+        let mut scene = Self::new(&[]);
+        scene.attach(Memory::default());
+        scene
+    }
+
+    fn attach(&mut self, memory: Memory) {
+        let reported = Reported::new([("application_name", ""), ("TimeZone", "UTC")]);
+        self.session.attach(memory, &reported, &mut self.out);
+    }
+
+    fn client(&mut self, frames: &[Vec<u8>]) {
+        self.session.from_client(&frames.concat(), &mut self.out).unwrap();
+    }
+
+    fn server(&mut self, frames: &[Vec<u8>]) {
+        self.session.from_server(&frames.concat(), &mut self.out).unwrap();
+    }
+
+    fn lost(&mut self) -> Lost {
+        self.session.lost(&mut self.out)
+    }
+
+    /// What the client got since the last time.
+    fn seen(&mut self) -> Vec<String> {
+        short(&std::mem::take(&mut self.out.to_client))
+    }
+
+    /// What the backend got since the last time.
+    fn sent(&mut self) -> Vec<String> {
+        short(&std::mem::take(&mut self.out.to_server))
+    }
+}
+
+#[test]
+fn an_idle_session_does_not_notice_that_its_backend_is_gone() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("SELECT 1")]);
+    scene.server(&[complete("SELECT 1"), ready(b'I')]);
+    assert_eq!(scene.seen(), ["CSELECT 1", "ZI"]);
+    // Some servers say why, before they close.
+    let mut fatal = Vec::new();
+    write::error(&mut fatal, &ServerError::fatal("57P01", "terminating connection"));
+    scene.server(&[fatal]);
+    assert_eq!(scene.session.can_detach(), Detach::Not(Tied::Busy));
+    assert_eq!(scene.lost(), Lost::Unnoticed);
+    assert!(scene.seen().is_empty() && !scene.session.is_attached() && !scene.session.wants_backend());
+    scene.client(&[query("SELECT 2")]);
+    assert!(scene.session.wants_backend() && !scene.session.takes_more());
+    scene.sent();
+    scene.attach(Memory::default());
+    assert_eq!(scene.sent(), ["QSELECT 2"]);
+}
+
+#[test]
+fn a_pinned_session_ends_with_its_backend() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("SELECT setseed(0.5)")]);
+    scene.server(&[complete("SELECT 1"), ready(b'I')]);
+    assert_eq!(scene.session.can_detach(), Detach::Not(Tied::Pinned));
+    scene.seen();
+    assert_eq!(scene.lost(), Lost::Ended);
+    assert_eq!(scene.seen(), ["EF57P01"]);
+    assert!(scene.session.is_over());
+}
+
+#[test]
+fn what_may_have_been_committed_is_unknown_and_nothing_else_is() {
+    for (sql, state) in [
+        ("SELECT 1", "EE08006"),
+        ("INSERT INTO t VALUES (1)", "EE08007"),
+        ("SELECT my_function()", "EE08007"),
+        ("DELETE FROM t", "EE08007"),
+    ] {
+        let mut scene = Scene::attached();
+        scene.client(&[query(sql)]);
+        assert_eq!(scene.lost(), Lost::Told);
+        assert_eq!(scene.seen(), [state, "ZI"], "{sql}");
+    }
+    // In a block, only the COMMIT commits.
+    for (sql, state, status) in [("INSERT INTO t VALUES (1)", "EE08006", "ZE"), ("COMMIT", "EE08007", "ZI")] {
+        let mut scene = Scene::attached();
+        scene.client(&[query("BEGIN")]);
+        scene.server(&[complete("BEGIN"), ready(b'T')]);
+        scene.client(&[query(sql)]);
+        scene.seen();
+        assert_eq!(scene.lost(), Lost::Told);
+        assert_eq!(scene.seen(), [state, status], "{sql}");
+    }
+    // The Sync commits what was executed before it.
+    let mut scene = Scene::attached();
+    scene.client(&[parse("", "INSERT INTO t VALUES (1)"), bind(""), execute(), bare(client::SYNC)]);
+    scene.server(&[bare(b'1'), bare(b'2'), complete("INSERT 0 1")]);
+    assert_eq!(scene.lost(), Lost::Told);
+    assert_eq!(scene.seen(), ["1", "2", "CINSERT 0 1", "EE08007", "ZI"]);
+}
+
+#[test]
+fn every_unanswered_segment_is_answered_once() {
+    let mut scene = Scene::attached();
+    scene.client(&[
+        query("SELECT 1"),
+        parse("", "SELECT 2"),
+        bind(""),
+        execute(),
+        bare(client::SYNC),
+        parse("", "SELECT 3"),
+    ]);
+    assert_eq!(scene.lost(), Lost::Told);
+    assert_eq!(scene.seen(), ["EE08006", "ZI", "EE08006", "ZI", "EE08006"]);
+    // The rest of the last segment is skipped, without a backend.
+    scene.client(&[bind(""), execute(), bare(client::SYNC)]);
+    assert_eq!(scene.seen(), ["ZI"]);
+    assert!(!scene.session.wants_backend());
+}
+
+#[test]
+fn a_transaction_whose_backend_is_gone_does_not_commit_silently() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("BEGIN")]);
+    scene.server(&[complete("BEGIN"), ready(b'T')]);
+    scene.seen();
+    assert_eq!(scene.lost(), Lost::Told);
+    assert_eq!(scene.session.transaction(), TransactionStatus::InTransaction);
+    scene.client(&[query("COMMIT")]);
+    assert_eq!(scene.seen(), ["EE08006", "ZI"]);
+
+    // Any other statement fails first, and then the block has failed as usual.
+    let mut scene = Scene::attached();
+    scene.client(&[query("BEGIN")]);
+    scene.server(&[complete("BEGIN"), ready(b'T')]);
+    scene.lost();
+    scene.client(&[
+        parse("", "SELECT 1"),
+        bind(""),
+        execute(),
+        bare(client::SYNC),
+        query("SELECT 1"),
+        query("COMMIT; SELECT 2"),
+    ]);
+    assert_eq!(scene.seen(), ["CBEGIN", "ZT", "EE08006", "ZE", "EE25P02", "ZE", "CROLLBACK"]);
+    // What follows the end of the block needs a backend again.
+    assert!(scene.session.wants_backend());
+    scene.sent();
+    scene.attach(Memory::default());
+    assert_eq!(scene.sent(), ["QSELECT 2"]);
+}
+
+#[test]
+fn a_failed_block_without_a_backend_ends_with_extended_requests_too() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("BEGIN")]);
+    scene.server(&[complete("BEGIN"), ready(b'T')]);
+    scene.client(&[query("SELECT pg_sleep(10)")]);
+    scene.seen();
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::DropBackend);
+    assert_eq!(scene.seen(), ["EE57014", "ZE"]);
+    scene.client(&[parse("r", "ROLLBACK"), bind("r"), execute(), bare(client::SYNC)]);
+    assert_eq!(scene.seen(), ["1", "2", "CROLLBACK", "ZI"]);
+    assert!(scene.session.is_idle());
+}
+
+#[test]
+fn a_cancel_answers_the_running_statement_and_leaves_the_others_unknown() {
+    let mut scene = Scene::attached();
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::NothingRunning);
+    scene.client(&[query("SELECT pg_sleep(10)"), query("DELETE FROM t")]);
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::DropBackend);
+    assert_eq!(scene.seen(), ["EE57014", "ZI", "EE08007", "ZI"]);
+    assert!(!scene.session.is_attached());
+    // A COMMIT is not cancelled: the client must learn what became of it.
+    let mut scene = Scene::attached();
+    scene.client(&[query("COMMIT")]);
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::NothingRunning);
+    // Nothing can be said in the middle of a row.
+    let mut scene = Scene::attached();
+    scene.client(&[query("SELECT a FROM t")]);
+    scene.server(&[b"D\0\0\0\x09\0".to_vec()]);
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::Soon);
+    scene.server(&[b"\x01abc".to_vec()]);
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::DropBackend);
+    assert_eq!(scene.seen(), ["Dabc", "EE57014", "ZI"]);
+}
+
+/// DISCARD ALL waits until all before it is answered, and what is behind it waits, too.
+#[test]
+fn what_waits_in_a_lost_segment_is_never_executed() {
+    for cancelled in [false, true] {
+        let mut scene = Scene::attached();
+        scene.client(&[
+            parse("", "SELECT 1"),
+            bind(""),
+            execute(),
+            parse("d", "DISCARD ALL"),
+            bind("d"),
+            execute(),
+        ]);
+        scene.client(&[parse("i", "INSERT INTO t VALUES (1)"), bind("i"), execute()]);
+        scene.out.clear();
+        if cancelled {
+            assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::DropBackend);
+        } else {
+            assert_eq!(scene.session.lost(&mut scene.out), Lost::Told);
+        }
+        assert!(!scene.session.wants_backend(), "nothing of it needs a backend");
+        scene.client(&[bare(client::SYNC)]);
+        let told = short(&scene.out.to_client);
+        assert_eq!(told.len(), 2, "one error and one ReadyForQuery: {told:?}");
+        assert!(told[0].starts_with("EE") && told[1] == "ZI", "{told:?}");
+    }
+}
+
+#[test]
+fn the_beginning_of_a_frame_waits_for_the_rest_when_the_backend_is_lost() {
+    let mut scene = Scene::attached();
+    scene.session.read_settings(&mut scene.out);
+    let text = query("SELECT 1");
+    scene.client(&[text[..3].to_vec()]);
+    scene.session.lost(&mut scene.out);
+    assert!(!scene.session.wants_backend(), "it could not be answered with an error");
+    scene.client(&[text[3..].to_vec()]);
+    assert!(scene.session.wants_backend());
+}
+
+#[test]
+fn a_statement_that_gets_no_backend_gets_one_error() {
+    let none = ServerError::error("53300", "no connection");
+    let mut scene = Scene::new(&[]);
+    scene.client(&[parse("", "SELECT 1"), bind("")]);
+    scene.session.fail(&none, &mut scene.out);
+    assert_eq!(scene.seen(), ["EE53300"]);
+    scene.client(&[execute(), bare(client::SYNC), query("SELECT 2")]);
+    assert_eq!(scene.seen(), ["ZI"]);
+    assert!(scene.session.wants_backend());
+    scene.session.fail(&none, &mut scene.out);
+    assert_eq!(scene.seen(), ["EE53300", "ZI"]);
+    // The rest of a frame that was half there goes nowhere.
+    let frame = query("SELECT 'a long text'");
+    let (head, tail) = frame.split_at(9);
+    scene.client(&[head.to_vec()]);
+    scene.session.fail(&none, &mut scene.out);
+    scene.client(&[tail.to_vec(), bare(client::SYNC)]);
+    assert_eq!(scene.seen(), ["EE53300", "ZI", "ZI"]);
+    assert!(scene.sent().is_empty() && scene.session.is_idle());
+}
+
+#[test]
+fn a_change_of_the_schema_is_met_once_more_with_the_same_statement() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("INSERT INTO t VALUES (1)")]);
+    scene.sent();
+    scene.server(&[error("40001", CONFLICT)]);
+    scene.server(&[ready(b'I')]);
+    assert_eq!((scene.seen(), scene.sent()), (vec![], vec!["QINSERT INTO t VALUES (1)".to_owned()]));
+    // Only once.
+    scene.server(&[error("40001", CONFLICT), ready(b'I')]);
+    assert_eq!(scene.seen(), ["EE40001", "ZI"]);
+    // And only if it is the first answer of this backend.
+    scene.client(&[query("SELECT 1")]);
+    scene.sent();
+    scene.server(&[error("OC001", "x"), ready(b'I')]);
+    assert_eq!((scene.seen(), scene.sent()), (vec!["EEOC001".to_owned(), "ZI".to_owned()], vec![]));
+
+    // Not if more was sent: it would overtake.
+    let mut scene = Scene::attached();
+    scene.client(&[query("SELECT 1"), query("SELECT 2")]);
+    scene.sent();
+    scene.server(&[error("40001", CONFLICT), ready(b'I')]);
+    assert_eq!(scene.seen(), ["EE40001", "ZI"]);
+
+    // Extended requests, up to their Sync.
+    let mut scene = Scene::attached();
+    scene.client(&[parse("s", "SELECT 1"), bind("s"), execute(), bare(client::SYNC)]);
+    let first = scene.sent();
+    scene.server(&[error("40001", CONFLICT), ready(b'I')]);
+    assert_eq!((scene.seen(), scene.sent()), (vec![], first));
+    scene.server(&[bare(b'1'), bare(b'2'), complete("SELECT 1"), ready(b'I')]);
+    assert_eq!(scene.seen(), ["1", "2", "CSELECT 1", "ZI"]);
+}
+
+#[test]
+fn settings_are_restored_before_anything_else() {
+    let mut scene = Scene::new(&[("application_name", "app")]);
+    scene.client(&[query("SELECT 1")]);
+    scene.attach(Memory::default());
+    assert_eq!(scene.sent(), ["QSET application_name TO 'app'"]);
+    // A conflict is tried again.
+    scene.server(&[error("40001", CONFLICT), ready(b'I')]);
+    assert_eq!(scene.sent(), ["QSET application_name TO 'app'"]);
+    scene.server(&[b"S\0\0\0\x19application_name\0app\0".to_vec(), complete("SET"), ready(b'I')]);
+    assert_eq!((scene.seen(), scene.sent()), (vec![], vec!["QSELECT 1".to_owned()]));
+    scene.server(&[complete("SELECT 1"), ready(b'I')]);
+    // The next session with the same settings sends nothing.
+    let memory = scene.session.detach();
+    let mut next = Scene::new(&[("application_name", "app")]);
+    next.attach(memory);
+    assert!(next.sent().is_empty() && next.seen().is_empty());
+    // One without any resets what is left.
+    let memory = next.session.detach();
+    let mut other = Scene::new(&[]);
+    other.attach(memory);
+    assert_eq!(other.sent(), ["QRESET application_name"]);
+}
+
+#[test]
+fn statements_of_the_session_before_are_closed() {
+    let mut scene = Scene::attached();
+    scene.client(&[parse("s", "SELECT 1"), bare(client::SYNC)]);
+    scene.server(&[bare(b'1'), ready(b'I')]);
+    let memory = scene.session.detach();
+    let mut next = Scene::new(&[]);
+    next.attach(memory);
+    assert_eq!(next.sent(), ["CSs", "H"]);
+    next.server(&[bare(b'3')]);
+    assert!(next.seen().is_empty() && next.session.is_idle());
+    // The first session prepares its own again when it uses it.
+    scene.client(&[bind("s"), execute(), bare(client::SYNC)]);
+    scene.sent();
+    scene.attach(Memory::default());
+    assert_eq!(scene.sent(), ["PsSELECT 1", "Bs", "E", "S"]);
+}
+
+#[test]
+fn a_setting_that_the_server_refuses_ends_the_session_in_its_words() {
+    let mut scene = Scene::new(&[("TimeZone", "Nowhere")]);
+    scene.client(&[query("SELECT 1")]);
+    scene.attach(Memory::default());
+    scene.server(&[error("22023", "invalid value for parameter \"TimeZone\": \"Nowhere\""), ready(b'I')]);
+    assert!(scene.session.is_over());
+    let text = String::from_utf8_lossy(&scene.out.to_client).into_owned();
+    assert!(text.contains("FATAL") && text.contains("22023") && text.contains("Nowhere"), "{text}");
+    assert_eq!(scene.session.can_detach(), Detach::Not(Tied::Busy));
+}
+
+#[test]
+fn a_role_stays_with_the_session_and_spoils_the_backend() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("SET ROLE reader")]);
+    scene.server(&[complete("SET"), ready(b'I')]);
+    assert!(scene.session.detach().is_spoilt());
+    scene.client(&[query("SELECT 1")]);
+    scene.sent();
+    scene.attach(Memory::default());
+    assert_eq!(scene.sent(), ["QSET ROLE reader"]);
+    scene.server(&[complete("SET"), ready(b'I')]);
+    scene.server(&[complete("SELECT 1"), ready(b'I')]);
+    // RESET ALL leaves the role, RESET ROLE does not. The backend stays spoilt.
+    scene.client(&[query("RESET ALL")]);
+    scene.server(&[complete("RESET"), ready(b'I')]);
+    assert!(scene.session.settings.get("role").is_some());
+    scene.client(&[query("RESET ROLE")]);
+    scene.server(&[complete("RESET"), ready(b'I')]);
+    assert!(scene.session.settings.get("role").is_none() && scene.session.detach().is_spoilt());
+}
+
+#[test]
+fn the_last_value_of_a_sequence_is_never_that_of_another_session() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("SELECT lastval()")]);
+    assert_eq!(scene.sent(), ["QSELECT 1/0      "]);
+    scene.server(&[error("22012", "division by zero"), ready(b'I')]);
+    assert_eq!(scene.seen(), ["EE55000", "ZI"]);
+    assert_eq!(scene.session.can_detach(), Detach::Now);
+    // After an INSERT on this backend it may be its own, and then the session stays here.
+    scene.client(&[query("INSERT INTO t VALUES (1)")]);
+    scene.server(&[complete("INSERT 0 1"), ready(b'I')]);
+    scene.client(&[query("SELECT lastval()")]);
+    assert_eq!(scene.sent(), ["QINSERT INTO t VALUES (1)", "QSELECT lastval()"]);
+    scene.server(&[complete("SELECT 1"), ready(b'I')]);
+    assert_eq!(scene.session.can_detach(), Detach::Not(Tied::Pinned));
+}
+
+#[test]
+fn a_session_that_changes_how_its_text_is_read_is_unsure_of_its_settings() {
+    for (sql, detach) in [
+        ("SET standard_conforming_strings = on", Detach::Now),
+        ("SET client_encoding TO 'UTF8'", Detach::Now),
+        ("SET standard_conforming_strings = off", Detach::AfterReadingSettings),
+        ("SET NAMES 'SJIS'", Detach::AfterReadingSettings),
+    ] {
+        let mut scene = Scene::attached();
+        scene.client(&[query(sql)]);
+        scene.server(&[complete("SET"), ready(b'I')]);
+        assert_eq!(scene.session.can_detach(), detach, "{sql}");
+    }
+    // And stays so while the server reads it in that way.
+    let mut scene = Scene::attached();
+    scene.client(&[query("SELECT 1")]);
+    scene.server(&[
+        b"S\0\0\0\x24standard_conforming_strings\0off\0".to_vec(),
+        complete("SELECT 1"),
+        ready(b'I'),
+    ]);
+    assert_eq!(scene.session.can_detach(), Detach::AfterReadingSettings);
+}
+
+#[test]
+fn the_batch_of_asyncpg_is_answered_statement_by_statement() {
+    let mut scene = Scene::new(&[("application_name", "app")]);
+    scene.attach(Memory::default());
+    scene.server(&[complete("SET"), ready(b'I')]);
+    scene.sent();
+    scene.seen();
+    scene.client(&[query("SELECT pg_advisory_unlock_all();\nCLOSE ALL;\nUNLISTEN *;\nRESET ALL;")]);
+    let sent = String::from_utf8(scene.out.to_server[HEADER..].to_vec()).unwrap();
+    let rest = "SELECT 1                       ;\nSELECT 1 ;\nSELECT 1  ;\nRESET ALL;SET application_name TO 'app';\0";
+    assert_eq!(sent, rest);
+    let row = [
+        b"T\0\0\0\x21\0\x01?column?\0\0\0\0\0\0\0\0\0\0\x17\0\x04\xff\xff\xff\xff\0\0".to_vec(),
+        b"D\0\0\0\x0b\0\x01\0\0\0\x011".to_vec(),
+    ];
+    for _ in 0..3 {
+        scene.server(&row);
+        scene.server(&[complete("SELECT 1")]);
+    }
+    scene.server(&[complete("RESET"), complete("SET"), ready(b'I')]);
+    assert_eq!(
+        scene.seen(),
+        ["Tpg_advisory_unlock_all", "D", "CSELECT 1", "CCLOSE CURSOR ALL", "CUNLISTEN", "CRESET", "ZI"]
+    );
+}
+
+#[test]
+fn the_client_is_told_its_limits() {
+    let limits = SessionLimits { max_message: 100, max_statements: 2, ..SessionLimits::default() };
+    let mut session = VirtualSession::new(StartSettings::default(), limits);
+    let mut out = Outbox::default();
+    session.attach(Memory::default(), &Reported::default(), &mut out);
+    session.from_client(&[parse("a", "SELECT 1"), parse("b", "SELECT 1")].concat(), &mut out).unwrap();
+    let violation = session.from_client(&parse("c", "SELECT 1"), &mut out).unwrap_err();
+    assert_eq!(violation.0.sqlstate, "54000");
+    out.to_client.clear();
+    session.terminate(&violation.0, &mut out);
+    assert_eq!((short(&out.to_client), session.is_over()), (vec!["EF54000".to_owned()], true));
+    for (bytes, sqlstate) in [
+        (query(&"x".repeat(100)), "54000"),
+        (b"Q\0\0\0\x02".to_vec(), "08P01"),
+        (b"?\0\0\0\x04".to_vec(), "08P01"),
+        (b"p\0\0\0\x05\0".to_vec(), "08P01"),
+        (b"P\0\0\0\x05a".to_vec(), "08P01"),
+    ] {
+        let mut session = VirtualSession::new(StartSettings::default(), limits);
+        session.attach(Memory::default(), &Reported::default(), &mut out);
+        assert_eq!(session.from_client(&bytes, &mut out).unwrap_err().0.sqlstate, sqlstate);
+    }
+}
+
+#[test]
+fn what_is_not_the_answer_is_garbage() {
+    for bytes in [complete("X"), ready(b'I'), bare(b'1'), bare(b'?'), b"Z\0\0\0\x02".to_vec()] {
+        let mut scene = Scene::attached();
+        assert_eq!(scene.session.from_server(&bytes, &mut scene.out), Err(Garbage));
+    }
+    let mut scene = Scene::attached();
+    scene.client(&[query("SELECT 1")]);
+    assert_eq!(scene.session.from_server(&ready(b'?'), &mut scene.out), Err(Garbage));
+}
+
+#[test]
+fn an_idle_session_is_small() {
+    assert!(size_of::<VirtualSession>() <= 640, "{}", size_of::<VirtualSession>());
+    let mut scene = Scene::attached();
+    scene.client(&[query("SELECT 1")]);
+    scene.server(&[complete("SELECT 1"), ready(b'I')]);
+    let session = &scene.session;
+    assert_eq!(session.held.capacity() + session.partial.capacity() + session.answer.capacity(), 0);
+    println!("a session: {} bytes, a backend: {} bytes", size_of::<VirtualSession>(), size_of::<Backend>());
+}
