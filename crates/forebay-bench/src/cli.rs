@@ -8,10 +8,10 @@ use crate::section::Selection;
 #[cfg(feature = "flight")]
 use crate::{flight, flight_cancel};
 
+#[cfg(feature = "cluster")]
+mod on_cluster;
 #[cfg(feature = "all")]
 mod others;
-#[cfg(feature = "temporal")]
-mod stores;
 
 /// Measures forebay and its peers, side by side in one run.
 #[derive(Parser)]
@@ -53,9 +53,9 @@ enum Command {
         #[command(flatten)]
         settings: flight::Settings,
     },
-    #[cfg(feature = "temporal")]
+    #[cfg(feature = "cluster")]
     #[command(flatten)]
-    Stores(stores::Command),
+    OnCluster(on_cluster::Command),
     #[cfg(feature = "all")]
     #[command(flatten)]
     Others(others::Command),
@@ -89,8 +89,8 @@ pub fn run() -> anyhow::Result<()> {
         Command::FlightRead { reading } => flight_cancel::read(&reading)?,
         #[cfg(feature = "flight")]
         Command::FlightLocalServe { settings } => flight::serve(&settings)?,
-        #[cfg(feature = "temporal")]
-        Command::Stores(command) => command.run()?,
+        #[cfg(feature = "cluster")]
+        Command::OnCluster(command) => command.run()?,
         #[cfg(feature = "all")]
         Command::Others(command) => command.run()?,
     }

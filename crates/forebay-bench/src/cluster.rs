@@ -15,7 +15,9 @@ use tokio::sync::Mutex;
 
 use crate::clock::{self, Stopwatch};
 #[cfg(feature = "all")]
-pub(crate) use server::{KEY, SECRET, Variables, libpq_variables, unlimited};
+pub(crate) use server::unlimited;
+#[cfg(feature = "gateway")]
+pub(crate) use server::{KEY, SECRET, Variables, libpq_variables};
 pub(crate) use server::{Server, serve};
 
 /// How long a token is reused. It is valid for a quarter of an hour.

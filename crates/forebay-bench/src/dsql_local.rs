@@ -4,7 +4,6 @@
 
 mod client;
 mod comparison;
-mod postgres;
 
 use std::fs;
 use std::path::Path;
@@ -15,12 +14,12 @@ use dsql_local::EngineKind;
 use tokio::task::JoinSet;
 
 use crate::cluster::{Server, Variables};
+use crate::postgres::Postgres;
+use crate::process;
 use crate::race::{Figures, Lane, race};
 use crate::report::{Report, Table};
 use crate::section::{progress, runtime};
-pub(crate) use client::tls_config;
 use client::{Client, Connection};
-use postgres::Postgres;
 
 /// How many connections are held idle.
 const IDLE: usize = 10_000;
@@ -30,6 +29,8 @@ const CONNECTS: usize = 4_000;
 const AT_ONCE: usize = 16;
 /// How many clients pgbench has.
 const CLIENTS: u32 = 16;
+/// The settings of the PostgreSQL beside it.
+const POSTGRES: &[&str] = &["max_connections=50"];
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
@@ -62,11 +63,7 @@ pub(crate) fn run(engine: EngineKind, quick: bool) -> anyhow::Result<Report> {
 
 /// Raises the limit of file descriptors, for this process and the server that it starts.
 fn raise_descriptors(report: &mut Report) {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    let enough = limit.maximum.is_none_or(|maximum| maximum > IDLE as u64 + 500);
-    if raised.is_err() || !enough {
+    if process::raise_descriptors().is_some_and(|limit| limit <= IDLE as u64 + 500) {
         report.note(format!(
             "too few file descriptors for {IDLE} connections: raise the limit, for example with ulimit -Hn \
              20000"
@@ -140,7 +137,7 @@ async fn hold(client: &Client, count: usize) -> anyhow::Result<Vec<Connection>> 
 fn statements(report: &mut Report, effort: Effort) -> anyhow::Result<()> {
     progress("SELECT 1, beside a PostgreSQL");
     let goal = "SELECT 1 over 16 TLS connections, against a PostgreSQL's";
-    let postgres = match Postgres::start() {
+    let postgres = match Postgres::start(POSTGRES) {
         Ok(postgres) => postgres,
         Err(error) => {
             report.at_least(goal, None, 1.0, "times");

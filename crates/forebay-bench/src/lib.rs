@@ -3,8 +3,8 @@
 //! Each subcommand of the program measures one part of the project and returns a `Report`. The code is a
 //! library, so that `forebay-bench-allocations`, which counts allocations, shares it.
 //!
-//! The feature `all`, which is on by default, builds all of them. `flight` builds `flight` and `flight-cancel`, `temporal` builds
-//! `temporal`: each in a fraction of the time.
+//! The feature `all`, which is on by default, builds all of them. `flight` builds `flight` and `flight-cancel`, `gateway` builds
+//! `gateway`, `temporal` builds `temporal`: each in a fraction of the time.
 #![cfg_attr(
     not(feature = "all"),
     allow(dead_code, reason = "some of what the benchmarks share is for the others")
@@ -16,7 +16,7 @@ mod allocations;
 mod checkout;
 mod cli;
 mod clock;
-#[cfg(feature = "temporal")]
+#[cfg(feature = "cluster")]
 mod cluster;
 #[cfg(feature = "all")]
 mod coordination;
@@ -32,6 +32,8 @@ mod fleet_processes;
 mod flight;
 #[cfg(feature = "flight")]
 mod flight_cancel;
+#[cfg(feature = "gateway")]
+mod gateway;
 #[cfg(feature = "all")]
 mod history;
 #[cfg(feature = "all")]
@@ -39,6 +41,8 @@ mod instructions;
 mod machine;
 #[cfg(feature = "all")]
 mod peers;
+#[cfg(feature = "gateway")]
+mod postgres;
 mod process;
 mod race;
 mod report;
@@ -47,8 +51,12 @@ mod section;
 mod sim;
 #[cfg(feature = "temporal")]
 mod temporal;
+#[cfg(feature = "gateway")]
+mod tls;
 #[cfg(feature = "all")]
 mod twin_tables;
+#[cfg(feature = "gateway")]
+mod unprivileged;
 
 #[cfg(feature = "all")]
 pub use allocations::count_allocations;

@@ -61,3 +61,24 @@ pub(crate) fn start_server(command: &mut Command) -> anyhow::Result<(Child, BufR
     let ready = serde_json::from_str(&line).context("the server did not start")?;
     Ok((child, output, ready))
 }
+
+/// Processor time so far of a process, user and kernel, also of its threads that have ended. The kernel counts in ticks of 10 ms.
+pub(crate) fn total_time(process: &str) -> anyhow::Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).context("this needs Linux's /proc")?;
+    // The name, in parentheses, may contain anything; user time is the twelfth field after it, kernel time the next.
+    let after_name = stat.rsplit(')').next().unwrap_or("");
+    let ticks = after_name.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+    let ticks: u64 = ticks.sum::<Result<u64, _>>().context("no processor time")?;
+    Ok(Duration::from_millis(ticks * 10))
+}
+
+/// Raises the limit of file descriptors as far as it may be raised, for this process and those that it starts. Returns the limit;
+/// `None` is no limit.
+pub(crate) fn raise_descriptors() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    }
+}

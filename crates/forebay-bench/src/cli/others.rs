@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use clap::Subcommand;
 
 use super::Output;
-use super::stores::Engine;
+use super::on_cluster::Engine;
 use crate::checkout::{self, contended};
 use crate::fleet_processes::{self, Plan};
 use crate::history::{self, Policy};

@@ -22,7 +22,7 @@ use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::cluster::{Cluster, KEY, SECRET};
-use crate::dsql_local::tls_config;
+use crate::tls::tls_config;
 
 /// How long a caller waits for a connection, of any contestant.
 pub(super) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);

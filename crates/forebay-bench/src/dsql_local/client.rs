@@ -1,23 +1,21 @@
 //! A minimal client that logs in and does nothing, so that ten thousand of them fit beside the server.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::postgres::Postgres;
 use crate::clock::Stopwatch;
 use crate::cluster::Server;
+use crate::postgres::Postgres;
+use crate::tls::tls_config;
 
 /// The start-up message.
 const STARTUP: &[u8] = b"\0\0\0\x26\0\x03\0\0user\0admin\0database\0postgres\0\0";
@@ -99,19 +97,6 @@ impl Client {
         times.sort_by(f64::total_cmp);
         times.get(times.len() / 2).copied().context("no answers")
     }
-}
-
-/// TLS for the PostgreSQL protocol, with this authority as its only root.
-pub(crate) fn tls_config(ca_file: &Path) -> anyhow::Result<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(&fs::read(ca_file)?)?)?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"postgresql".to_vec()];
-    Ok(config)
 }
 
 /// Waits for `ReadyForQuery`.

@@ -7,9 +7,9 @@ use anyhow::{Context, ensure};
 use dsql_local::EngineKind;
 
 use super::client::Client;
-use super::postgres::Postgres;
-use super::{CLIENTS, Effort, race_pgbench};
+use super::{CLIENTS, Effort, POSTGRES, race_pgbench};
 use crate::cluster::{Server, Variables};
+use crate::postgres::Postgres;
 use crate::race::{Lane, race};
 use crate::report::{Report, Table};
 use crate::section::progress;
@@ -32,7 +32,7 @@ COMMIT;
 
 pub(super) fn run(report: &mut Report, effort: Effort) -> anyhow::Result<()> {
     let server = Server::start(EngineKind::Postgres)?;
-    let postgres = Postgres::start().context("there is no PostgreSQL to compare with")?;
+    let postgres = Postgres::start(POSTGRES).context("there is no PostgreSQL to compare with")?;
     let started = server.started_in.as_secs_f64();
     report.at_most("from the start of the server until it listens", started, 1.0, "s");
     latency(report, effort, &server, &postgres)?;
