@@ -208,6 +208,12 @@ impl<M> RawConnection<M> {
         moved
     }
 
+    /// Whether its socket is registered with the tokio runtime of the caller already, so that [`move_here`](Self::move_here) costs nothing.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.stream.get_ref().get_ref().0.is_here()
+    }
+
     /// Whether the server has not closed it, as far as the operating system has told. It costs no system call.
     #[must_use]
     pub fn is_alive(&self) -> bool {

@@ -19,6 +19,9 @@ use crate::session::{Memory, Reported};
 /// A connection to the cluster, lent to a session.
 pub(crate) type Backend = PooledConnection<'static, RawPostgres<Memory>>;
 
+/// How many backends are looked at for one that needs not move.
+const LOOKS: usize = 4;
+
 /// The backends of one role and database.
 pub struct Backends {
     pool: DsqlPool<RawPostgres<Memory>>,
@@ -71,13 +74,30 @@ impl Backends {
         Ok(self.learn(&backend))
     }
 
-    /// A backend that is ready now.
+    /// A backend that is ready now, preferably one that this thread used last: moving one to another thread costs more than a look at some.
     pub(crate) fn try_acquire(&self, context: &mut Context<'_>) -> Option<Backend> {
-        loop {
-            let mut acquired = std::pin::pin!(self.pool.acquire_within(self.wait));
-            let Poll::Ready(Ok(mut backend)) = acquired.as_mut().poll(context) else { return None };
-            if backend.is_alive() && self.is_here(&mut backend) {
+        let mut strange = [const { None }; LOOKS];
+        for other in &mut strange {
+            let Some(backend) = self.ready(context) else { break };
+            if !self.moves || backend.is_here() {
                 return Some(backend.into_owned());
+            }
+            *other = Some(backend);
+        }
+        // The first is the one that was used last. The others go back.
+        strange
+            .into_iter()
+            .flatten()
+            .find_map(|mut backend| self.is_here(&mut backend).then(|| backend.into_owned()))
+    }
+
+    /// A backend that is ready now, on any thread.
+    fn ready(&self, context: &mut Context<'_>) -> Option<PooledConnection<'_, RawPostgres<Memory>>> {
+        loop {
+            let acquired = std::pin::pin!(self.pool.acquire_within(self.wait)).poll(context);
+            let Poll::Ready(Ok(mut backend)) = acquired else { return None };
+            if backend.is_alive() {
+                return Some(backend);
             }
             backend.mark_bad();
         }

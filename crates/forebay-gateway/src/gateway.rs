@@ -402,8 +402,11 @@ impl Shared {
             End::Broken => "broken",
             End::Dismissed => "dismissed",
         });
-        // An error means that it is closed already.
-        let _ = rt::within(&*self.runtime, CLOSE_TIME, relay.client().shutdown()).await;
+        // A client that said good-bye reads nothing any more.
+        if end == End::Dismissed {
+            // An error means that it is closed already.
+            let _ = rt::within(&*self.runtime, CLOSE_TIME, relay.client().shutdown()).await;
+        }
         drop(slot);
     }
 }

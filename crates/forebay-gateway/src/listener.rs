@@ -70,9 +70,19 @@ fn listen(address: SocketAddr, shared: bool) -> io::Result<StdTcpListener> {
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(shared)?;
     socket.set_nonblocking(true)?;
+    // On Linux, clients' sockets inherit them.
+    set_options(&socket)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
+}
+
+/// What a client's socket needs.
+fn set_options(socket: &Socket) -> io::Result<()> {
+    // A request is one write, and should not wait for another.
+    socket.set_tcp_nodelay(true)?;
+    // A client that vanished gives its backend back in the end.
+    socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(KEEPALIVE))
 }
 
 /// A socket that clients connect to.
@@ -135,11 +145,9 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (socket, peer) = listener.accept().await?;
-                // A request is one write, and should not wait for another.
-                socket.set_nodelay(true)?;
-                // A client that vanished gives its backend back in the end.
-                let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE);
-                socket2::SockRef::from(&socket).set_tcp_keepalive(&keepalive)?;
+                // On Linux each has inherited them.
+                #[cfg(not(target_os = "linux"))]
+                set_options(&socket2::SockRef::from(&socket))?;
                 Ok(Accepted::Tcp(socket, peer))
             }
             Self::Unix { listener, .. } => Ok(Accepted::Unix(listener.accept().await?.0)),

@@ -358,6 +358,10 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
         } else {
             self.giving_back
         };
+        if self.session.can_detach() == Detach::AfterReadingSettings {
+            // If the backend were lost now, the session would end with it.
+            self.clock.look_soon();
+        }
         if let Some(reason) = reason {
             self.detach_if_idle(reason, out);
         }

@@ -6,31 +6,51 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::runtime::{Handle, Id};
 
-/// A socket that can move to another runtime. It is gone only after a move that failed.
-pub(super) struct Movable(Option<TcpStream>);
+/// A socket that can move to another runtime.
+pub(super) struct Movable {
+    /// It is gone only after a move that failed.
+    socket: Option<TcpStream>,
+    /// The runtime that it is registered with.
+    home: Option<Id>,
+}
 
 impl Movable {
+    /// A socket of the caller's runtime.
     pub(super) fn new(socket: TcpStream) -> Self {
-        Self(Some(socket))
+        Self { socket: Some(socket), home: here() }
+    }
+
+    /// Whether it is registered with the runtime of the caller.
+    pub(super) fn is_here(&self) -> bool {
+        self.home.is_some() && self.home == here()
     }
 
     /// Registers the socket with the runtime of the caller. Nobody may be waiting for it.
     pub(super) fn move_here(&mut self) -> io::Result<()> {
-        let socket = self.0.take().ok_or(io::ErrorKind::NotConnected)?;
-        self.0 = Some(TcpStream::from_std(socket.into_std()?)?);
+        if self.is_here() {
+            return Ok(());
+        }
+        let socket = self.socket.take().ok_or(io::ErrorKind::NotConnected)?;
+        self.home = here();
+        self.socket = Some(TcpStream::from_std(socket.into_std()?)?);
         Ok(())
     }
 
     /// The socket.
     pub(super) fn socket(&self) -> Option<&TcpStream> {
-        self.0.as_ref()
+        self.socket.as_ref()
     }
 
     fn stream(self: Pin<&mut Self>) -> io::Result<Pin<&mut TcpStream>> {
-        let socket = self.get_mut().0.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let socket = self.get_mut().socket.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         Ok(Pin::new(socket))
     }
+}
+
+fn here() -> Option<Id> {
+    Handle::try_current().ok().map(|runtime| runtime.id())
 }
 
 impl AsyncRead for Movable {

@@ -15,7 +15,11 @@ pub fn frame(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
 
 fn string(out: &mut Vec<u8>, text: &[u8]) {
     // A zero byte inside would end the string early, and what follows would be read as something else.
-    out.extend(text.iter().copied().filter(|&byte| byte != 0));
+    if text.contains(&0) {
+        out.extend(text.iter().copied().filter(|&byte| byte != 0));
+    } else {
+        out.extend_from_slice(text);
+    }
     out.push(0);
 }
 

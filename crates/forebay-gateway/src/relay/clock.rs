@@ -62,6 +62,8 @@ pub(super) struct Clock {
     /// Since when it has read nothing.
     unread_since: Option<Instant>,
     due: bool,
+    /// The next look comes as soon as it may.
+    soon: bool,
     /// Looks that the client has left to read its last words.
     last_looks: Option<u32>,
 }
@@ -86,6 +88,7 @@ impl Clock {
             unread: false,
             unread_since: None,
             due: false,
+            soon: false,
             last_looks: None,
         }
     }
@@ -125,6 +128,13 @@ impl Clock {
         self.due = due;
     }
 
+    /// Something should not wait for the next tick.
+    pub(super) fn look_soon(&mut self) {
+        if !std::mem::replace(&mut self.soon, true) {
+            self.tick = None;
+        }
+    }
+
     /// The session ends, once the client has read why, or after a while. Whether that is new.
     pub(super) fn ends(&mut self) -> bool {
         let is_new = self.last_looks.is_none();
@@ -148,12 +158,17 @@ impl Clock {
             self.tick = None;
             return None;
         }
-        let every = if self.has_backend { self.every_now } else { self.every };
+        let every = match self.has_backend {
+            _ if self.soon => SHORTEST,
+            true => self.every_now,
+            false => self.every,
+        };
         let tick = self.tick.get_or_insert_with(|| runtime.sleep_until(runtime.now() + every));
         match tick.as_mut().poll(context) {
             Poll::Pending => None,
             Poll::Ready(()) => {
                 self.tick = None;
+                self.soon = false;
                 if let Some(left) = &mut self.last_looks {
                     *left = left.saturating_sub(1);
                 }

@@ -44,6 +44,9 @@ pub(super) struct ReportedNow {
     changes: Vec<(Box<str>, Box<str>)>,
 }
 
+/// About as many bytes as a new client is told.
+const GREETING: usize = 512;
+
 /// A server reports about 15 names. More than this is not remembered, whatever it sends.
 const MOST_CHANGES: usize = 64;
 
@@ -111,6 +114,7 @@ impl ReportedNow {
 
     /// Tells a new client all of it.
     pub(super) fn greet(&self, to_client: &mut Vec<u8>) {
+        to_client.reserve(GREETING);
         for (name, value) in self.start.iter() {
             write::parameter_status(to_client, name, self.changed(name).unwrap_or(value));
         }
