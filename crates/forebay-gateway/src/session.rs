@@ -262,6 +262,8 @@ pub struct VirtualSession {
     drop_answer_body: bool,
     /// An error has come since the last ReadyForQuery, or the transaction block has failed.
     failed: bool,
+    /// The client was told an error, and ReadyForQuery is to come.
+    told_error: bool,
     /// The server skips everything up to the next Sync.
     skipping: bool,
     /// Extended requests were sent, and no Sync behind them.
@@ -280,6 +282,8 @@ pub struct VirtualSession {
     doubtful: bool,
     /// Something is unanswered that may commit.
     may_commit: bool,
+    /// Something is unanswered that ends a transaction block. What follows it is outside of one.
+    may_be_outside: bool,
     pinned: bool,
     over: bool,
     /// Why the transaction has failed, if the client does not know yet.
@@ -314,6 +318,7 @@ impl VirtualSession {
             drop_body: false,
             drop_answer_body: false,
             failed: false,
+            told_error: false,
             skipping: false,
             unsynced: false,
             copying: false,
@@ -323,6 +328,7 @@ impl VirtualSession {
             escapes: false,
             doubtful: false,
             may_commit: false,
+            may_be_outside: false,
             pinned: false,
             over: false,
             pending: None,

@@ -319,8 +319,9 @@ impl VirtualSession {
             return;
         }
         self.may_commit |= flags.has(Flags::COMMITS);
+        self.may_be_outside |= flags.has(Flags::COMMITS) || flags.has(Flags::ROLLS_BACK);
         if flags.has(Flags::WRITES) {
-            self.may_commit |= self.status == TransactionStatus::Idle;
+            self.may_commit |= self.status == TransactionStatus::Idle || self.may_be_outside;
             if let Some(backend) = &mut self.backend {
                 backend.wrote = true;
             }
@@ -355,6 +356,8 @@ impl VirtualSession {
             Some(frame)
                 if !first.complete
                     && first.frames.len() + frame.len() <= LONGEST_FIRST
+                    // Behind extended requests, a Query does not end what the server skips.
+                    && (kind != client::QUERY || first.frames.is_empty())
                     && self.status == TransactionStatus::Idle =>
             {
                 first.frames.extend_from_slice(frame);

@@ -35,6 +35,8 @@ impl Flags {
     pub(super) const READS_SEQUENCE: Self = Self(4);
     /// It ends a transaction block with a commit, unless it fails.
     pub(super) const COMMITS: Self = Self(8);
+    /// It ends a transaction block with a rollback.
+    pub(super) const ROLLS_BACK: Self = Self(16);
 
     pub(super) const fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0

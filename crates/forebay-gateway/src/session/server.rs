@@ -359,8 +359,10 @@ impl VirtualSession {
             return Ok(Way::Drop);
         }
         self.unsure_now |= self.doubtful;
-        self.implicit = false;
+        (self.implicit, self.told_error) = (false, false);
         self.status = status;
+        self.may_commit &= !self.requests.is_empty() || self.unsynced;
+        self.may_be_outside &= !self.requests.is_empty();
         match status {
             TransactionStatus::Idle => {
                 if !Arc::ptr_eq(&self.committed, &self.settings) {
@@ -372,7 +374,6 @@ impl VirtualSession {
                 }
                 self.unsure |= std::mem::take(&mut self.unsure_now) && !self.failed;
                 self.failed = false;
-                self.may_commit &= !self.requests.is_empty() || self.unsynced;
                 if !self.savepoints.is_empty() {
                     self.savepoints = Vec::new();
                 }
@@ -394,7 +395,9 @@ impl VirtualSession {
         };
         self.failed = false;
         let mut frames = first.frames;
+        // What came since is behind it: all of a frame, or a part.
         frames.append(&mut self.held);
+        frames.append(&mut self.partial);
         self.held = frames;
         true
     }
@@ -418,6 +421,8 @@ impl VirtualSession {
         let again = self.status == TransactionStatus::Idle
             && fields.is_schema_conflict()
             && self.requests.first().is_some_and(|request| !matches!(request, Request::Sync))
+            // Something of the gateway's own may have been sent behind it.
+            && self.requests.are_one_segment()
             && self.backend.as_mut().and_then(|backend| backend.first.as_mut()).is_some_and(|first| {
                 first.again = first.complete && !first.again;
                 first.again
@@ -440,8 +445,11 @@ impl VirtualSession {
             self.all_answered();
         }
         if again {
+            // The client does not hear of it. What it sends until then must not come first.
+            self.hold = Hold::All;
             return Way::Drop;
         }
+        self.told_error = true;
         let Some(error) = instead else { return Way::Pass };
         run.flush(&mut out.to_client);
         write::error(&mut out.to_client, &error);

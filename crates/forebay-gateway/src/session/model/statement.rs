@@ -33,7 +33,8 @@ pub(super) enum Op {
     Wrong,
     /// It fails when it is executed.
     Divides,
-    Insert,
+    /// What it inserts. Every value comes once in a test. `$1` is the parameter.
+    Insert(String),
     CopyIn,
     CopyOut,
     Notice,
@@ -96,7 +97,10 @@ impl Op {
             "rollback" => Self::Rollback,
             "savepoint" => Self::Savepoint(word(1)),
             "release" => Self::Release(word(1)),
-            "insert" => Self::Insert,
+            "insert" => {
+                let value = lower.split("values (").nth(1).and_then(|rest| rest.split(')').next());
+                Self::Insert(value.unwrap_or_default().to_owned())
+            }
             "copy" if lower.ends_with("from stdin") => Self::CopyIn,
             "copy" => Self::CopyOut,
             "do" => Self::Notice,

@@ -45,7 +45,11 @@ pub(super) fn read(lexer: &mut Lexer<'_>, word: &[u8], first: Range<usize>) -> P
         Kind::Unlisten => (if tokens.len() == 1 { Effect::Unlisten } else { Effect::None }, false),
         Kind::Close => (if statement.are(&["all"]) { Effect::CloseAll } else { Effect::None }, false),
     };
-    let flags = if unsure { Flags::UNSURE } else { Flags::default() };
+    let flags = match effect {
+        _ if unsure => Flags::UNSURE,
+        Effect::Rollback => Flags::ROLLS_BACK,
+        _ => Flags::default(),
+    };
     Piece { range, flags, effect }
 }
 
