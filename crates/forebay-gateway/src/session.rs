@@ -241,6 +241,8 @@ pub struct VirtualSession {
     requests: Requests,
     /// How many segments the client has sent. One ends with Sync or Query.
     segment: u64,
+    /// How many answers have come to requests and statements.
+    answers: u64,
     /// The segment that the client was in when everything was answered last.
     answered_segment: u64,
     backend: Option<Box<Backend>>,
@@ -288,6 +290,8 @@ pub struct VirtualSession {
     over: bool,
     /// Why the transaction has failed, if the client does not know yet.
     pending: Option<Box<ServerError>>,
+    /// Why the statement is given up, once the row is sent of which a half is sent.
+    giving_up: Option<Box<ServerError>>,
 }
 
 impl VirtualSession {
@@ -306,6 +310,7 @@ impl VirtualSession {
             portals: Portals::default(),
             requests: Requests::default(),
             segment: 1,
+            answers: 0,
             answered_segment: 1,
             backend: None,
             status: TransactionStatus::Idle,
@@ -332,6 +337,7 @@ impl VirtualSession {
             pinned: false,
             over: false,
             pending: None,
+            giving_up: None,
         }
     }
 
@@ -410,6 +416,12 @@ impl VirtualSession {
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.requests.iter().any(|request| !request.is_ours()) || !self.held.is_empty()
+    }
+
+    /// How many answers have come to requests and statements. It is another number when another statement runs.
+    #[must_use]
+    pub const fn answers(&self) -> u64 {
+        self.answers
     }
 
     /// Whether a COMMIT is unanswered.

@@ -92,8 +92,13 @@ impl VirtualSession {
 
     /// The client asks to cancel what is running. Aurora DSQL ignores such requests, so the backend is dropped.
     pub fn cancel(&mut self, out: &mut Outbox) -> Cancelled {
-        let error = ServerError::error("57014", "canceling statement due to user request")
-            .with_routine("ProcessInterrupts");
+        let error = self.giving_up.take().map_or_else(
+            || {
+                ServerError::error("57014", "canceling statement due to user request")
+                    .with_routine("ProcessInterrupts")
+            },
+            |error| *error,
+        );
         self.give_up(&error, out)
     }
 
@@ -110,6 +115,7 @@ impl VirtualSession {
             return Cancelled::NothingRunning;
         }
         if self.answer_body > 0 && !self.drop_answer_body {
+            self.giving_up = Some(Box::new(error.clone()));
             return Cancelled::Soon;
         }
         let rest = ServerError::error(
@@ -242,6 +248,7 @@ impl VirtualSession {
         self.answer = Vec::new();
         self.answer_body = 0;
         self.drop_body = true;
+        self.giving_up = None;
         (self.failed, self.told_error) = (false, false);
         (self.skipping, self.unsynced, self.copying) = (false, false, false);
         (self.may_commit, self.may_be_outside) = (false, false);

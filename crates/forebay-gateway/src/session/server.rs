@@ -32,7 +32,7 @@ impl VirtualSession {
             };
             if missing == 0 {
                 let frame = std::mem::take(&mut self.answer);
-                self.answers(&frame, out)?;
+                self.whole_answers(&frame, out)?;
                 continue;
             }
             let (part, rest) = bytes.split_at(missing.min(bytes.len()));
@@ -42,10 +42,10 @@ impl VirtualSession {
                 return Ok(());
             }
         }
-        self.answers(bytes, out)
+        self.whole_answers(bytes, out)
     }
 
-    fn answers(&mut self, bytes: &[u8], out: &mut Outbox) -> Result<(), Garbage> {
+    fn whole_answers(&mut self, bytes: &[u8], out: &mut Outbox) -> Result<(), Garbage> {
         let mut run = Run::new(bytes);
         let result = self.answers_in(&mut run, out);
         run.flush(&mut out.to_client);
@@ -144,8 +144,12 @@ impl VirtualSession {
                 server::ROW_DESCRIPTION | server::DATA_ROW | server::COMMAND_COMPLETE | server::EMPTY_QUERY,
                 Some(R::OurRestore(_) | R::OurReading),
             ) => Way::Drop,
-            (server::COMMAND_COMPLETE, Some(R::Query(_))) => Way::Pass,
+            (server::COMMAND_COMPLETE, Some(R::Query(_))) => {
+                self.answers += 1;
+                Way::Pass
+            }
             (server::COMMAND_COMPLETE, Some(R::Batch(batch))) => {
+                self.answers += 1;
                 let at = batch.at;
                 batch.at += 1;
                 self.unsure_now |= batch.flags.has(Flags::UNSURE);
@@ -236,6 +240,7 @@ impl VirtualSession {
     /// The first request is answered.
     pub(super) fn answered(&mut self) -> Option<Request> {
         let request = self.requests.pop();
+        self.answers += 1;
         self.all_answered();
         request
     }
@@ -360,6 +365,7 @@ impl VirtualSession {
         }
         self.unsure_now |= self.doubtful;
         (self.implicit, self.told_error) = (false, false);
+        self.giving_up = None;
         self.status = status;
         self.may_commit &= !self.requests.is_empty() || self.unsynced;
         self.may_be_outside &= !self.requests.is_empty();
