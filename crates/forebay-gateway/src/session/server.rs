@@ -167,9 +167,14 @@ impl VirtualSession {
                 }
             }
             (server::EMPTY_QUERY, Some(R::Query(_) | R::Batch(_))) => Way::Pass,
-            (server::EMPTY_QUERY | server::PORTAL_SUSPENDED, Some(R::Execute(flags, _))) => {
+            (server::EMPTY_QUERY | server::PORTAL_SUSPENDED, Some(R::Execute(flags, statement))) => {
                 self.unsure_now |= flags.has(Flags::UNSURE);
+                let statement = statement.take();
                 self.answered();
+                // Its first row is its last, though the server has not looked for another.
+                if let Some(step) = statement.as_deref().and_then(|statement| statement.step.as_deref()) {
+                    self.apply(&step.effect);
+                }
                 Way::Pass
             }
             (server::PARSE_COMPLETE, Some(R::Parse(_))) | (server::BIND_COMPLETE, Some(R::Bind)) => {

@@ -579,6 +579,74 @@ fn a_role_stays_with_the_session_and_spoils_the_backend() {
     assert!(scene.session.settings.get("role").is_none() && scene.session.detach().is_spoilt());
 }
 
+/// asyncpg does this whenever it looks up types.
+#[test]
+fn a_setting_that_a_parameter_says_is_carried_over() {
+    let to_bind = |value: Option<&str>| {
+        let mut frame = Vec::new();
+        write::frame(&mut frame, client::BIND, |out| {
+            out.extend_from_slice(b"\0\0\0\x01\0\x01\0\x01");
+            let length = value.map_or(-1, |value| i32::try_from(value.len()).unwrap());
+            out.extend_from_slice(&length.to_be_bytes());
+            out.extend_from_slice(value.unwrap_or_default().as_bytes());
+            out.extend_from_slice(&[0, 1, 0, 1]);
+        });
+        frame
+    };
+    let cur = "SELECT current_setting('jit') AS cur, set_config('jit', 'off', false) AS new";
+    let back = "SELECT set_config('jit', $1, false)";
+    let answer = [bare(b'1'), bare(b'2'), complete("SELECT 1"), ready(b'I')];
+    for split in [false, true] {
+        let mut scene = Scene::attached();
+        scene.client(&[parse("", cur), bind(""), execute(), bare(client::SYNC)]);
+        scene.server(&answer);
+        assert_eq!(scene.session.settings.get("jit"), Some("jit TO 'off'"));
+        assert_eq!(scene.session.can_detach(), Detach::Now);
+        let frames = [parse("", back), to_bind(Some("on")), execute(), bare(client::SYNC)].concat();
+        scene.out.clear();
+        if split {
+            for byte in &frames {
+                scene.client(&[vec![*byte]]);
+            }
+        } else {
+            scene.client(std::slice::from_ref(&frames));
+        }
+        assert_eq!(scene.out.to_server, frames);
+        scene.server(&answer);
+        assert_eq!(scene.session.can_detach(), Detach::Now);
+        scene.session.detach();
+        scene.client(&[query("SELECT 1")]);
+        scene.sent();
+        scene.attach(Memory::default());
+        assert_eq!(scene.sent(), ["QSET jit TO 'on'"]);
+    }
+    // NULL is the default, whatever that is.
+    let mut scene = Scene::attached();
+    scene.client(&[parse("", back), to_bind(None), execute(), bare(client::SYNC)]);
+    scene.server(&answer);
+    assert_eq!(scene.session.can_detach(), Detach::Not(Tied::Pinned));
+    // A portal that is suspended behind its only row has set it, and does so once.
+    let mut scene = Scene::attached();
+    scene.client(&[query("BEGIN")]);
+    scene.server(&[complete("BEGIN"), ready(b'T')]);
+    scene.client(&[parse("", cur), bind(""), execute(), bare(client::SYNC)]);
+    scene.server(&[bare(b'1'), bare(b'2'), bare(b's'), ready(b'T')]);
+    assert_eq!(scene.session.settings.get("jit"), Some("jit TO 'off'"));
+    scene.client(&[query("SET jit TO on")]);
+    scene.server(&[complete("SET"), ready(b'T')]);
+    scene.client(&[execute(), bare(client::SYNC)]);
+    scene.server(&[complete("SELECT 0"), ready(b'T')]);
+    assert_eq!(scene.session.settings.get("jit"), Some("jit TO on"));
+}
+
+#[test]
+fn a_reset_of_a_role_that_nobody_set_leaves_the_backend_to_others() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("SET SESSION AUTHORIZATION DEFAULT;RESET ROLE")]);
+    scene.server(&[complete("SET"), complete("RESET"), ready(b'I')]);
+    assert!(!scene.session.detach().is_spoilt());
+}
+
 #[test]
 fn the_last_value_of_a_sequence_is_never_that_of_another_session() {
     let mut scene = Scene::attached();

@@ -135,7 +135,11 @@ impl Writer<'_> {
             26 | 34..=36 if extended => "INSERT INTO t (a) VALUES ($1)".to_owned(),
             26 | 34..=36 => format!("INSERT INTO t (a) VALUES ({})", self.value()),
             27 => "DO 'notice'".to_owned(),
-            28 => format!("SELECT set_config('{}', 'z', false)", setting.to_ascii_lowercase()),
+            28 => {
+                // The second is not understood.
+                let rest = self.pick(&["", " LIMIT 1"]);
+                format!("SELECT set_config('{}', 'z', false){rest}", setting.to_ascii_lowercase())
+            }
             29 => format!("DEALLOCATE {name}"),
             30 => "DEALLOCATE ALL".to_owned(),
             31 => self.pick(&["CLOSE ALL", "UNLISTEN *", "SELECT pg_advisory_unlock_all()"]).to_owned(),
@@ -149,6 +153,7 @@ impl Writer<'_> {
         let text = match self.rng.below(10) {
             0..=3 => "SELECT * FROM t".to_owned(),
             4 => "SELECT $1".to_owned(),
+            5 if self.chance(20) => "SELECT set_config('timezone', $1, false)".to_owned(),
             5 => "INSERT INTO t (a) VALUES ($1)".to_owned(),
             6 => "SELECT g FROM generate_series(1, 5) AS g".to_owned(),
             7 if name.is_empty() => self.pick(&["COMMIT", "ROLLBACK", "", "SELECT 1; SELECT 2"]).to_owned(),

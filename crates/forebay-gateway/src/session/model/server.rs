@@ -615,7 +615,10 @@ impl ModelServer {
             ));
         }
         let mut parameters = Vec::new();
-        if matches!(&op, Op::Parameter) || matches!(&op, Op::Insert(value) if value == "$1") {
+        let is_parameter = |value: &str| value == "$1";
+        if matches!(&op, Op::Parameter)
+            || matches!(&op, Op::Insert(value) | Op::SetConfig { value, .. } if is_parameter(value))
+        {
             let given = types.get(2..6).map(|oid| u32::from_be_bytes([oid[0], oid[1], oid[2], oid[3]]));
             parameters.push(given.filter(|&oid| oid != 0).unwrap_or(25));
         }
@@ -764,6 +767,11 @@ impl ModelServer {
                 "SHOW".to_owned()
             }
             Op::SetConfig { name, value } => {
+                // It is called once, whatever else is asked of the portal.
+                let value = if value == "$1" { portal.parameter.clone() } else { value };
+                if portal.rows.is_some() {
+                    return self.rows(portal, vec![value], limit);
+                }
                 self.set(&name, Some(value.clone()), false)?;
                 return self.rows(portal, vec![value], limit);
             }

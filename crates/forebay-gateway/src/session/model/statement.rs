@@ -68,6 +68,10 @@ impl Op {
             "select" if lower == "select pg_advisory_unlock_all()" => Self::UnlockAll,
             "select" if lower.contains("pg_settings") => Self::ReadSettings,
             "select" if lower.starts_with("select set_config(") => {
+                if lower.contains("$1") {
+                    let name = sql.split('\'').nth(1).unwrap_or_default().to_owned();
+                    return Self::SetConfig { name, value: "$1".to_owned() };
+                }
                 let mut parts = sql.split('\'');
                 Self::SetConfig {
                     name: parts.nth(1).unwrap_or_default().to_owned(),
