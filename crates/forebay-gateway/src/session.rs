@@ -241,6 +241,8 @@ pub struct VirtualSession {
     requests: Requests,
     /// How many segments the client has sent. One ends with Sync or Query.
     segment: u64,
+    /// How many answers have come to requests and statements.
+    answers: u64,
     /// The segment that the client was in when everything was answered last.
     answered_segment: u64,
     backend: Option<Box<Backend>>,
@@ -262,6 +264,8 @@ pub struct VirtualSession {
     drop_answer_body: bool,
     /// An error has come since the last ReadyForQuery, or the transaction block has failed.
     failed: bool,
+    /// The client was told an error, and ReadyForQuery is to come.
+    told_error: bool,
     /// The server skips everything up to the next Sync.
     skipping: bool,
     /// Extended requests were sent, and no Sync behind them.
@@ -280,10 +284,14 @@ pub struct VirtualSession {
     doubtful: bool,
     /// Something is unanswered that may commit.
     may_commit: bool,
+    /// Something is unanswered that ends a transaction block. What follows it is outside of one.
+    may_be_outside: bool,
     pinned: bool,
     over: bool,
     /// Why the transaction has failed, if the client does not know yet.
     pending: Option<Box<ServerError>>,
+    /// Why the statement is given up, once the row is sent of which a half is sent.
+    giving_up: Option<Box<ServerError>>,
 }
 
 impl VirtualSession {
@@ -302,6 +310,7 @@ impl VirtualSession {
             portals: Portals::default(),
             requests: Requests::default(),
             segment: 1,
+            answers: 0,
             answered_segment: 1,
             backend: None,
             status: TransactionStatus::Idle,
@@ -314,6 +323,7 @@ impl VirtualSession {
             drop_body: false,
             drop_answer_body: false,
             failed: false,
+            told_error: false,
             skipping: false,
             unsynced: false,
             copying: false,
@@ -323,9 +333,11 @@ impl VirtualSession {
             escapes: false,
             doubtful: false,
             may_commit: false,
+            may_be_outside: false,
             pinned: false,
             over: false,
             pending: None,
+            giving_up: None,
         }
     }
 
@@ -404,6 +416,12 @@ impl VirtualSession {
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.requests.iter().any(|request| !request.is_ours()) || !self.held.is_empty()
+    }
+
+    /// How many answers have come to requests and statements. It is another number when another statement runs.
+    #[must_use]
+    pub const fn answers(&self) -> u64 {
+        self.answers
     }
 
     /// Whether a COMMIT is unanswered.

@@ -55,7 +55,8 @@ pub(super) struct Clock {
     stirred: bool,
     /// It did so outside of a transaction.
     was_outside: bool,
-    doing: Option<(Doing, Instant)>,
+    /// What the session does, at which of its answers, and since when.
+    doing: Option<(Doing, u64, Instant)>,
     transaction_since: Option<Instant>,
     /// The client leaves something unread.
     unread: bool,
@@ -189,11 +190,20 @@ impl Clock {
             Doing::NothingInTransaction
         };
         let stirred = std::mem::take(&mut self.stirred);
-        let (_, since) =
-            match self.doing.filter(|(was, _)| *was == doing && (!stirred || doing == Doing::Waiting)) {
-                Some(still) => still,
-                None => *self.doing.insert((doing, now)),
-            };
+        let answers = session.answers();
+        let goes_on = |(was, seen, _): &(Doing, u64, Instant)| {
+            *was == doing
+                && match doing {
+                    Doing::Waiting => true,
+                    // What the client sends, such as copy data, does not make its statement a new one.
+                    Doing::Running => *seen == answers,
+                    Doing::Nothing | Doing::NothingInTransaction => !stirred,
+                }
+        };
+        let (.., since) = match self.doing.filter(goes_on) {
+            Some(still) => still,
+            None => *self.doing.insert((doing, answers, now)),
+        };
         let outside = std::mem::take(&mut self.was_outside);
         self.transaction_since = match session.transaction() {
             TransactionStatus::Idle => None,
@@ -225,6 +235,131 @@ impl Clock {
             Doing::Nothing if over(policy.idle_timeout, since) => Verdict::Dismiss(refusal::idle_timeout()),
             Doing::Nothing if self.has_backend && over(policy.release_after, since) => Verdict::GiveBack,
             _ => Verdict::Fine,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{client, write};
+    use crate::session::{Memory, Outbox, Reported, SessionLimits, StartSettings};
+    use crate::users::Mode;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn policy() -> Policy {
+        Policy {
+            mode: Mode::Session,
+            release_after: None,
+            query_timeout: Some(10 * SECOND),
+            transaction_timeout: Some(10 * SECOND),
+            idle_in_transaction_timeout: None,
+            idle_timeout: None,
+            unread_timeout: None,
+            notice_after: None,
+            tick: SECOND,
+        }
+    }
+
+    /// A session with a backend, and its clock.
+    struct Scene {
+        session: VirtualSession,
+        clock: Clock,
+        policy: Policy,
+        now: Instant,
+    }
+
+    impl Scene {
+        fn new(policy: Policy) -> Self {
+            let mut session = VirtualSession::new(StartSettings::default(), SessionLimits::default());
+            session.attach(Memory::default(), &Reported::default(), &mut Outbox::default());
+            let mut clock = Clock::new(&policy);
+            clock.attached(None);
+            Self { session, clock, policy, now: Instant::ZERO }
+        }
+
+        fn client(&mut self, frame: impl FnOnce(&mut Vec<u8>)) {
+            let mut bytes = Vec::new();
+            frame(&mut bytes);
+            self.clock.stirs(self.session.transaction() == TransactionStatus::Idle);
+            self.session.from_client(&bytes, &mut Outbox::default()).unwrap();
+        }
+
+        fn server(&mut self, frame: impl FnOnce(&mut Vec<u8>)) {
+            let mut bytes = Vec::new();
+            frame(&mut bytes);
+            self.session.from_server(&bytes, &mut Outbox::default()).unwrap();
+        }
+
+        /// So many looks, one each second, with what the client does before each. The first that is not fine, if there is one.
+        fn looks(&mut self, count: u32, mut before: impl FnMut(&mut Self)) -> Option<(u32, Verdict)> {
+            (0..count).find_map(|look| {
+                before(self);
+                self.now = self.now + SECOND;
+                let verdict = self.clock.verdict(self.now, &self.policy, &self.session);
+                (!matches!(verdict, Verdict::Fine)).then_some((look, verdict))
+            })
+        }
+    }
+
+    #[test]
+    fn what_the_client_sends_does_not_make_its_statement_a_new_one() {
+        let mut scene = Scene::new(policy());
+        scene.client(|out| write::query(out, b"COPY t FROM STDIN"));
+        scene.server(|out| write::frame(out, b'G', |out| out.extend_from_slice(&[0; 3])));
+        let late = scene.looks(20, |scene| {
+            scene.client(|out| write::frame(out, client::COPY_DATA, |out| out.extend_from_slice(b"1\n")));
+        });
+        assert!(matches!(late, Some((10, Verdict::CancelStatement(_)))), "{late:?}");
+    }
+
+    #[test]
+    fn a_client_that_always_has_a_statement_under_way_is_not_late() {
+        let mut scene = Scene::new(policy());
+        scene.client(|out| write::query(out, b"SELECT 1"));
+        let late = scene.looks(30, |scene| {
+            // The next is sent before this one is answered.
+            scene.client(|out| write::query(out, b"SELECT 1"));
+            scene.server(|out| {
+                write::command_complete(out, "SELECT 1");
+                write::ready_for_query(out, b'I');
+            });
+        });
+        assert!(late.is_none(), "{late:?}");
+        // One text of several statements: each has its time.
+        let mut scene = Scene::new(policy());
+        scene.client(|out| write::query(out, b"SELECT 1; SELECT 2; SELECT 3"));
+        let mut second = 0;
+        let late = scene.looks(25, |scene| {
+            second += 1;
+            if second % 8 == 0 {
+                scene.server(|out| write::command_complete(out, "SELECT 1"));
+            }
+        });
+        assert!(late.is_none(), "{late:?}");
+    }
+
+    #[test]
+    fn a_commit_that_is_under_way_is_not_cut_off_by_the_timeout_of_its_transaction() {
+        for (sql, dismissed) in [("COMMIT", false), ("SELECT 1", true)] {
+            let mut scene = Scene::new(Policy { query_timeout: None, ..policy() });
+            scene.client(|out| write::query(out, b"BEGIN"));
+            scene.server(|out| {
+                write::command_complete(out, "BEGIN");
+                write::ready_for_query(out, b'T');
+            });
+            assert!(scene.looks(5, |_| {}).is_none());
+            scene.client(|out| write::query(out, sql.as_bytes()));
+            let late = scene.looks(30, |_| {});
+            assert_eq!(late.is_some(), dismissed, "{sql}: {late:?}");
+            if !dismissed {
+                scene.server(|out| {
+                    write::command_complete(out, "COMMIT");
+                    write::ready_for_query(out, b'I');
+                });
+                assert!(scene.looks(30, |_| {}).is_none(), "it is committed");
+            }
         }
     }
 }

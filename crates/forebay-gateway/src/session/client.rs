@@ -72,7 +72,7 @@ impl VirtualSession {
     pub(super) fn client_bytes(&mut self, bytes: &[u8], out: &mut Outbox) -> Result<(), Violation> {
         let mut bytes = bytes;
         while !self.partial.is_empty() {
-            match needed(&self.partial, self.limits.max_message)? {
+            match self.needed(&self.partial)? {
                 Needed::More(count) => {
                     let (part, rest) = bytes.split_at(count.min(bytes.len()));
                     self.partial.extend_from_slice(part);
@@ -113,7 +113,7 @@ impl VirtualSession {
                 run.flush(&mut out.to_server);
                 return self.hold_bytes(rest);
             }
-            let Needed::Ready { kind, read, length } = needed(rest, self.limits.max_message)? else {
+            let Needed::Ready { kind, read, length } = self.needed(rest)? else {
                 run.flush(&mut out.to_server);
                 self.partial.extend_from_slice(rest);
                 return Ok(());
@@ -319,8 +319,9 @@ impl VirtualSession {
             return;
         }
         self.may_commit |= flags.has(Flags::COMMITS);
+        self.may_be_outside |= flags.has(Flags::COMMITS) || flags.has(Flags::ROLLS_BACK);
         if flags.has(Flags::WRITES) {
-            self.may_commit |= self.status == TransactionStatus::Idle;
+            self.may_commit |= self.status == TransactionStatus::Idle || self.may_be_outside;
             if let Some(backend) = &mut self.backend {
                 backend.wrote = true;
             }
@@ -355,6 +356,8 @@ impl VirtualSession {
             Some(frame)
                 if !first.complete
                     && first.frames.len() + frame.len() <= LONGEST_FIRST
+                    // Behind extended requests, a Query does not end what the server skips.
+                    && (kind != client::QUERY || first.frames.is_empty())
                     && self.status == TransactionStatus::Idle =>
             {
                 first.frames.extend_from_slice(frame);
@@ -362,6 +365,40 @@ impl VirtualSession {
             }
             // Too long, in parts, or more was sent behind it: it cannot be sent again.
             _ => backend.first = None,
+        }
+    }
+
+    /// How much of a frame must be there.
+    fn needed(&self, bytes: &[u8]) -> Result<Needed, Violation> {
+        let Some((kind, length)) = header(bytes)? else { return Ok(Needed::More(HEADER - bytes.len())) };
+        let read = match kind {
+            client::COPY_DATA | client::COPY_DONE | client::COPY_FAIL | client::FUNCTION_CALL => HEADER,
+            client::BIND => {
+                // Two names, and what follows may be long.
+                let body = &bytes[HEADER..length.min(bytes.len())];
+                match split_string(body).and_then(|(_, rest)| split_string(rest)) {
+                    // A parameter says what the statement sets.
+                    Some((name, _)) if length <= LONGEST_FIRST && self.sets_parameter(name) => length,
+                    Some((_, rest)) => HEADER + body.len() - rest.len(),
+                    None if bytes.len() >= length => return Err(malformed()),
+                    None if bytes.len() > LONGEST_NAMES => {
+                        return Err(Violation::protocol("the name of a statement is too long"));
+                    }
+                    None => return Ok(Needed::More((length - bytes.len()).min(256))),
+                }
+            }
+            _ if length > self.limits.max_message => {
+                return Err(Violation::new(ServerError::fatal(
+                    "54000",
+                    format!("message of {length} bytes is too long"),
+                )));
+            }
+            _ => length,
+        };
+        if bytes.len() < read {
+            Ok(Needed::More(read - bytes.len()))
+        } else {
+            Ok(Needed::Ready { kind, read, length })
         }
     }
 
@@ -377,37 +414,6 @@ const LONGEST_FIRST: usize = 16 << 10;
 
 pub(super) fn malformed() -> Violation {
     Violation::protocol("invalid message format")
-}
-
-fn needed(bytes: &[u8], max_message: usize) -> Result<Needed, Violation> {
-    let Some((kind, length)) = header(bytes)? else { return Ok(Needed::More(HEADER - bytes.len())) };
-    let read = match kind {
-        client::COPY_DATA | client::COPY_DONE | client::COPY_FAIL | client::FUNCTION_CALL => HEADER,
-        client::BIND => {
-            // Two names, and what follows may be long.
-            let body = &bytes[HEADER..length.min(bytes.len())];
-            match split_string(body).and_then(|(_, rest)| split_string(rest)) {
-                Some((_, rest)) => HEADER + body.len() - rest.len(),
-                None if bytes.len() >= length => return Err(malformed()),
-                None if bytes.len() > LONGEST_NAMES => {
-                    return Err(Violation::protocol("the name of a statement is too long"));
-                }
-                None => return Ok(Needed::More((length - bytes.len()).min(256))),
-            }
-        }
-        _ if length > max_message => {
-            return Err(Violation::new(ServerError::fatal(
-                "54000",
-                format!("message of {length} bytes is too long"),
-            )));
-        }
-        _ => length,
-    };
-    if bytes.len() < read {
-        Ok(Needed::More(read - bytes.len()))
-    } else {
-        Ok(Needed::Ready { kind, read, length })
-    }
 }
 
 const LONGEST_NAMES: usize = 64 << 10;

@@ -68,24 +68,37 @@ impl VirtualSession {
             self.leave(out);
             return Lost::Ended;
         }
+        let error = ServerError::error(sqlstate, message).with_detail("The transaction was rolled back.");
+        if self.leave_unnoticed(&error, out) == TransactionStatus::InTransaction {
+            Lost::Told
+        } else {
+            Lost::Unnoticed
+        }
+    }
+
+    /// Forgets the backend, of which the client waits for nothing. Where the client is in its transaction: the error is for the next statement of
+    /// an open one, as the client may be about to commit, and must not take the answer for a success.
+    fn leave_unnoticed(&mut self, error: &ServerError, out: &mut Outbox) -> TransactionStatus {
         let status = self.status;
         self.leave(out);
-        if status == TransactionStatus::InTransaction {
-            // The client may be about to commit. It must not take the answer for a success.
-            self.pending = Some(Box::new(
-                ServerError::error(sqlstate, message).with_detail("The transaction was rolled back."),
-            ));
-            self.status = status;
-            return Lost::Told;
-        }
         self.status = status;
-        Lost::Unnoticed
+        if status == TransactionStatus::InTransaction {
+            self.pending = Some(Box::new(error.clone()));
+        }
+        // In a transaction that is gone, nothing needs a backend up to its end.
+        self.release(out);
+        status
     }
 
     /// The client asks to cancel what is running. Aurora DSQL ignores such requests, so the backend is dropped.
     pub fn cancel(&mut self, out: &mut Outbox) -> Cancelled {
-        let error = ServerError::error("57014", "canceling statement due to user request")
-            .with_routine("ProcessInterrupts");
+        let error = self.giving_up.take().map_or_else(
+            || {
+                ServerError::error("57014", "canceling statement due to user request")
+                    .with_routine("ProcessInterrupts")
+            },
+            |error| *error,
+        );
         self.give_up(&error, out)
     }
 
@@ -102,6 +115,7 @@ impl VirtualSession {
             return Cancelled::NothingRunning;
         }
         if self.answer_body > 0 && !self.drop_answer_body {
+            self.giving_up = Some(Box::new(error.clone()));
             return Cancelled::Soon;
         }
         let rest = ServerError::error(
@@ -110,7 +124,12 @@ impl VirtualSession {
         );
         if !self.is_noticed() {
             // Only requests of the gateway were sent for it.
-            self.leave(out);
+            if self.pinned || self.unsure {
+                self.terminate(&ServerError { severity: Severity::Fatal, ..error.clone() }, out);
+                self.leave(out);
+                return Cancelled::Ended;
+            }
+            self.leave_unnoticed(error, out);
             self.fail(error, out);
             return Cancelled::DropBackend;
         }
@@ -169,33 +188,42 @@ impl VirtualSession {
             self.leave(out);
             return false;
         }
-        // A commit ends the block, whatever became of it.
-        let block = self.status != TransactionStatus::Idle && !self.requests.iter().any(commits);
-        let status = if block { TransactionStatus::Failed } else { TransactionStatus::Idle };
+        let mut status = match self.status {
+            TransactionStatus::Idle => TransactionStatus::Idle,
+            _ => TransactionStatus::Failed,
+        };
         let mut error = Some(first);
-        let mut open = self.skipping;
-        for request in self.requests.iter().filter(|request| !request.is_ours()) {
-            match request {
-                Request::CopyEnd | Request::Forgets(_) => {}
-                request if request.ends_with_ready() => {
-                    // A Sync alone: what it ends was answered, but perhaps not committed.
-                    if !(open && error.is_none() && matches!(request, Request::Sync)) {
-                        write::error(&mut out.to_client, error.take().unwrap_or(rest));
-                    }
-                    write::ready_for_query(&mut out.to_client, status.as_byte());
-                    (open, error) = (false, Some(rest));
-                }
-                _ if open => {}
-                _ => {
-                    write::error(&mut out.to_client, error.take().unwrap_or(rest));
-                    open = true;
-                }
+        // The server may have said already why this segment fails.
+        let mut told = self.told_error;
+        // Behind an extended request that fails, a server skips everything up to the Sync.
+        let mut skips = false;
+        // A refusal stands for a request of the client.
+        let of_client = |request: &&Request| !request.is_ours() || matches!(request, Request::OurRefusal(_));
+        for request in self.requests.iter().filter(of_client) {
+            if matches!(request, Request::CopyEnd | Request::Forgets(_)) {
+                continue;
+            }
+            if skips && !matches!(request, Request::Sync) {
+                continue;
+            }
+            // Also a Sync alone: what it ends was answered, but perhaps not committed.
+            if !std::mem::replace(&mut told, true) {
+                write::error(&mut out.to_client, error.take().unwrap_or(rest));
+            }
+            if commits(request) {
+                // That ends the block, whatever became of it.
+                status = TransactionStatus::Idle;
+            }
+            skips = !request.ends_with_ready();
+            if !skips {
+                write::ready_for_query(&mut out.to_client, status.as_byte());
+                told = false;
             }
         }
-        if self.unsynced && !open {
+        if self.unsynced && !told {
             write::error(&mut out.to_client, error.unwrap_or(rest));
         }
-        let skipping = self.unsynced;
+        let skipping = self.unsynced || skips;
         self.leave(out);
         (self.status, self.skipping, self.unsynced) = (status, skipping, skipping);
         true
@@ -220,8 +248,11 @@ impl VirtualSession {
         self.answer = Vec::new();
         self.answer_body = 0;
         self.drop_body = true;
-        (self.failed, self.skipping, self.unsynced, self.copying) = (false, false, false, false);
-        (self.may_commit, self.unsure_now, self.implicit) = (false, false, false);
+        self.giving_up = None;
+        (self.failed, self.told_error) = (false, false);
+        (self.skipping, self.unsynced, self.copying) = (false, false, false);
+        (self.may_commit, self.may_be_outside) = (false, false);
+        (self.unsure_now, self.implicit) = (false, false);
     }
 
     /// Whether a frame of this kind cannot be answered here.

@@ -226,6 +226,12 @@ impl VirtualSession {
         if matches!(step.answer, Answer::Instead(_) | Answer::Void) && self.portals.spend(portal) {
             return self.execute_again(portal, step, run, out);
         }
+        if matches!(step.effect, Effect::SetConfig { .. }) && self.portals.spend(portal) {
+            // Its row is gone, and with it the call.
+            self.unsynced = true;
+            self.requests.push(Request::Execute(Flags::default(), None));
+            return Verdict::Pass;
+        }
         let wrote =
             self.backend.as_ref().is_some_and(|backend| backend.wrote) || statement.flags.has(Flags::WRITES);
         let alone = self.status == TransactionStatus::Idle;

@@ -3,7 +3,11 @@
 //! Two clients share a few backends, so that each finds what the other has left. Each has an oracle: a model of a PostgreSQL session that is its
 //! alone. Input is split at random, or at every byte; answers are late; backends are taken away, exchanged and cut whenever that is allowed.
 //! A failure prints its seed and a script that was made as short as possible.
+//!
+//! `faults` does what `judge` must allow for, too: it cuts, cancels and refuses at any time.
 
+mod faults;
+mod judge;
 mod script;
 mod server;
 mod statement;
@@ -293,12 +297,17 @@ fn fails(seed: u64, scripts: &[Vec<Event>; 2]) -> bool {
 }
 
 /// Leaves out what is not needed to fail, one by one.
-fn shrink(seed: u64, mut scripts: [Vec<Event>; 2]) -> [Vec<Event>; 2] {
+fn shrink_by(
+    fails: &dyn Fn(u64, &[Vec<Event>; 2]) -> bool,
+    seed: u64,
+    mut scripts: [Vec<Event>; 2],
+) -> [Vec<Event>; 2] {
     loop {
         let mut shorter = false;
         for who in 0..2 {
             let mut place = 0;
-            while place < scripts[who].len() {
+            // The last one is the Sync that ends everything.
+            while place + 1 < scripts[who].len() {
                 let mut attempt = scripts.clone();
                 attempt[who].remove(place);
                 if fails(seed, &attempt) {
@@ -328,7 +337,7 @@ fn a_client_sees_what_it_would_see_on_one_connection() {
         let scripts = scripts(seed);
         let result = catch_unwind(AssertUnwindSafe(|| run(seed, &scripts)));
         let Ok(Ok((replaced, cut))) = result else {
-            let short = shrink(seed, scripts);
+            let short = shrink_by(&fails, seed, scripts);
             let text: Vec<String> =
                 short.iter().map(|events| events.iter().map(describe).collect()).collect();
             // Once more, for its message.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::client::{Run, Verdict, malformed};
 use super::requests::Request;
-use super::scan::Flags;
-use super::statements::{Change, Slot};
+use super::scan::{self, Effect, Flags};
+use super::statements::{Change, Slot, Statement};
 use super::{Hold, Outbox, Violation, VirtualSession};
 use crate::protocol::{ServerError, client, split_string, write};
 
@@ -68,7 +68,7 @@ impl VirtualSession {
         out: &mut Outbox,
     ) -> Result<Verdict, Violation> {
         let (portal, rest) = split_string(body).ok_or_else(malformed)?;
-        let (name, _) = split_string(rest).ok_or_else(malformed)?;
+        let (name, rest) = split_string(rest).ok_or_else(malformed)?;
         if !self.provide(name, run, out) {
             return Ok(Verdict::Hold);
         }
@@ -76,12 +76,22 @@ impl VirtualSession {
             return Err(Violation::new(ServerError::fatal("54000", "too many portals")));
         }
         match self.statements.get(name).statement.clone() {
-            Some(statement) => self.portals.put(portal, statement, self.segment),
+            Some(statement) => {
+                let statement = set_by(&statement, rest).map_or(statement, Arc::new);
+                self.portals.put(portal, statement, self.segment);
+            }
             None => self.portals.remove(portal),
         }
         self.requests.push(Request::Bind);
         self.unsynced = true;
         Ok(Verdict::Pass)
+    }
+
+    /// Whether a parameter of the statement says what it sets.
+    pub(super) fn sets_parameter(&self, name: &[u8]) -> bool {
+        let statement = self.statements.get(name).statement.as_deref();
+        let effect = statement.and_then(|statement| statement.step.as_deref()).map(|step| &step.effect);
+        matches!(effect, Some(Effect::SetConfigTo { .. }))
     }
 
     pub(super) fn describe(
@@ -216,4 +226,32 @@ impl VirtualSession {
         write::close_statement(&mut out.to_server, name);
         self.requests.push(Request::OurClose(Some(Box::new(Change { name: name.into(), before }))));
     }
+}
+
+/// The statement of a portal, if a parameter says what it sets. `rest` is what follows the names in its Bind.
+fn set_by(statement: &Statement, rest: &[u8]) -> Option<Statement> {
+    let Effect::SetConfigTo { name, parameter } = &statement.step.as_deref()?.effect else { return None };
+    // Of NULL, or of much text, nothing is kept.
+    let effect = value(*parameter, rest).and_then(|value| scan::set_config(name, value));
+    Some(statement.that_does(effect.unwrap_or(Effect::Pin)))
+}
+
+/// A parameter of a Bind. As text or in binary, a text is the same.
+fn value(parameter: usize, rest: &[u8]) -> Option<&str> {
+    let (formats, rest) = count(rest)?;
+    let (parameters, mut rest) = count(rest.get(2 * formats..)?)?;
+    let mut value = None;
+    for at in 0..parameters {
+        let (length, behind) = rest.split_first_chunk::<4>()?;
+        // NULL has a length that is negative. It means the default.
+        let (this, behind) = behind.split_at_checked(usize::try_from(i32::from_be_bytes(*length)).ok()?)?;
+        value = if at == parameter { Some(this) } else { value };
+        rest = behind;
+    }
+    std::str::from_utf8(value?).ok().filter(|value| !value.contains('\0'))
+}
+
+fn count(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let (count, rest) = bytes.split_first_chunk::<2>()?;
+    Some((usize::from(u16::from_be_bytes(*count)), rest))
 }

@@ -118,6 +118,11 @@ impl Requests {
         self.segments
     }
 
+    /// Whether they are one segment of the client, with nothing behind it.
+    pub(super) fn are_one_segment(&self) -> bool {
+        self.segments == 1 && self.queue.back().is_some_and(Request::ends_segment)
+    }
+
     pub(super) fn push(&mut self, request: Request) {
         self.segments += u64::from(request.ends_segment());
         self.queue.push_back(request);

@@ -179,10 +179,11 @@ impl VirtualSession {
         match effect {
             Effect::None
             | Effect::LocalDefault(_)
+            | Effect::SetConfigTo { .. }
             | Effect::Unlisten
             | Effect::CloseAll
             | Effect::UnlockAll => {}
-            Effect::Set { name, text } => {
+            Effect::Set { name, text } | Effect::SetConfig { name, text } => {
                 if self.settings.get(name) != Some(text) {
                     Arc::make_mut(&mut self.settings).set(name, text);
                     // Too much to carry over.
@@ -194,6 +195,8 @@ impl VirtualSession {
             Effect::Role { name, text } => {
                 match text {
                     Some(text) => Arc::make_mut(&mut self.settings).set(name, text),
+                    // Npgsql does so whenever it resets a connection. If there was a role, it has spoilt the backend already.
+                    None if self.settings.get(name).is_none() => return,
                     None => Arc::make_mut(&mut self.settings).remove(name),
                 }
                 if let Some(backend) = &mut self.backend {

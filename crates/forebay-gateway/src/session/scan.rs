@@ -5,13 +5,14 @@
 mod command;
 mod functions;
 mod lexer;
+mod set_config;
 
 use std::ops::Range;
 
 use self::functions::Call;
 use self::lexer::{Lexer, Token};
+pub(super) use self::set_config::of as set_config;
 
-/// What a text does, apart from what its statements leave in the session.
 /// What a call of `set_config` sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Setting {
@@ -23,6 +24,7 @@ enum Setting {
     Local,
 }
 
+/// What a text does, apart from what its statements leave in the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flags(u8);
 
@@ -35,6 +37,8 @@ impl Flags {
     pub(super) const READS_SEQUENCE: Self = Self(4);
     /// It ends a transaction block with a commit, unless it fails.
     pub(super) const COMMITS: Self = Self(8);
+    /// It ends a transaction block with a rollback.
+    pub(super) const ROLLS_BACK: Self = Self(16);
 
     pub(super) const fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -54,6 +58,16 @@ pub(super) enum Effect {
     Set {
         name: Box<str>,
         text: Box<str>,
+    },
+    /// `SELECT set_config('name', 'value', false)`: as `Set`. But its portal may be executed again, and then it sets nothing.
+    SetConfig {
+        name: Box<str>,
+        text: Box<str>,
+    },
+    /// The same with a parameter for the value, by its number from 0. Until that is known, it may set anything.
+    SetConfigTo {
+        name: Box<str>,
+        parameter: usize,
     },
     /// `SET name TO DEFAULT`: as `Reset`, with another tag.
     SetDefault(Box<str>),
@@ -209,12 +223,16 @@ impl Statements<'_> {
     /// A statement with expressions: looks at each call.
     fn general(&mut self, first: Token, mut range: Range<usize>, mut flags: Flags) -> Piece {
         let reads = !flags.has(Flags::WRITES);
+        let begin = self.lexer.clone();
+        let is_select = self.lexer.text(&range).eq_ignore_ascii_case(b"select");
+        let (mut sets, mut distinct) = (false, false);
         let mut effect = Effect::None;
         let mut depth = 0_usize;
         let mut count = 1_usize;
         // The token before this one, and the first and the last part of the name that it ends, and the word before that name.
         let mut previous = first;
         let (mut chain, mut name, mut before) = (range.clone(), range.clone(), 0..0);
+        let mut follows_parenthesis = false;
         if first == Token::Open {
             depth = 1;
         }
@@ -226,7 +244,9 @@ impl Statements<'_> {
                     if matches!(previous, Token::Word | Token::Quoted) {
                         match self.call(&chain, &name, &before) {
                             Call::Harmless => {}
-                            Call::Unsure => match self.set_config(&name) {
+                            // The columns of an alias. A call has an operator or a keyword before it, unless it follows DISTINCT ON (...).
+                            Call::Unsure if follows_parenthesis && !distinct => {}
+                            Call::Unsure => match self.set_config(&name).inspect(|_| sets = true) {
                                 Some(Setting::Local) => flags.add(Flags::WRITES),
                                 // It cannot be read from the server, nor be taken back.
                                 Some(Setting::Hidden) => {
@@ -259,6 +279,8 @@ impl Statements<'_> {
                 Token::Word | Token::Quoted => {
                     before = if matches!(previous, Token::Word | Token::Quoted) { name } else { 0..0 };
                     (chain, name) = (at.clone(), at.clone());
+                    follows_parenthesis = previous == Token::Close;
+                    distinct |= self.lexer.text(&at).eq_ignore_ascii_case(b"distinct");
                     if reads && at.len() >= 4 && at.len() <= 6 {
                         let mut buffer = [0; 12];
                         if matches!(
@@ -279,6 +301,15 @@ impl Statements<'_> {
         if effect == Effect::UnlockAll && (count != 2 || flags != Flags::default()) {
             effect = Effect::None;
         }
+        if sets && is_select {
+            match set_config::read(begin) {
+                Some(understood @ Effect::SetConfig { .. }) => {
+                    (flags, effect) = (Flags::default(), understood)
+                }
+                Some(understood) => effect = understood,
+                None => {}
+            }
+        }
         Piece { range, flags, effect }
     }
 
@@ -289,7 +320,7 @@ impl Statements<'_> {
             let mut buffer = [0; 12];
             if matches!(
                 lower(self.lexer.text(before), &mut buffer),
-                b"into" | b"as" | b"with" | b"recursive" | b"copy"
+                b"into" | b"as" | b"with" | b"recursive" | b"copy" | b"ordinality"
             ) {
                 return Call::Harmless;
             }
@@ -298,10 +329,15 @@ impl Statements<'_> {
         if chain == name && self.lexer.text(name).eq_ignore_ascii_case(b"copy") {
             return Call::Harmless;
         }
-        if chain != name && lower(self.lexer.text(chain).trim_ascii(), &mut buffer) != b"pg_catalog" {
-            return Call::Unsure;
-        }
         let text = self.lexer.text(name);
+        if chain != name {
+            match lower(self.lexer.text(chain).trim_ascii(), &mut buffer) {
+                b"pg_catalog" => {}
+                // Those of the SQL standard's views, such as JDBC uses.
+                b"information_schema" if text.starts_with(b"_pg_") => return Call::Harmless,
+                _ => return Call::Unsure,
+            }
+        }
         match text {
             // In quotes it is the same function if it is written in small letters.
             [b'"', inner @ .., b'"'] => functions::call(inner),
@@ -441,18 +477,27 @@ mod tests {
     fn calls_of_unknown_functions_leave_doubt() {
         let doubt = Flags(Flags::WRITES.0 | Flags::UNSURE.0);
         for (sql, effect) in [
-            ("SELECT set_config('a.b', 'c', false)", Effect::Pin),
             ("SELECT set_config('Role', 'c', false)", Effect::Pin),
             ("SELECT set_config($1, 'c', false)", Effect::Pin),
+            ("SELECT set_config('a.b', 'c', false) FROM t", Effect::Pin),
             ("SELECT set_config('a' || 'b', 'c', f(1))", Effect::Pin),
             ("SELECT set_config('a.b', f('c'), true)", Effect::None),
-            ("SELECT set_config('a', 'c', false)", Effect::None),
+            ("SELECT set_config('a', 'c', false) FROM t", Effect::None),
         ] {
             assert_eq!(effects(sql), [effect], "{sql}");
         }
         for sql in [
-            "SELECT set_config('a', 'b', false)",
-            "SELECT pg_catalog.set_config('a', 'b', false)",
+            "SELECT set_config('a', 'b', false) FROM t",
+            "SELECT set_config('a', 'b', false) WHERE 1 = 0",
+            "SELECT set_config('a', 'b', false) LIMIT 0",
+            "SELECT set_config('a', 'b', false) UNION SELECT 'c'",
+            "SELECT set_config('a', 'b', false), set_config('c', 'd', false)",
+            "SELECT set_config('a', 'b', false), my_function()",
+            "SELECT set_config('a', 'b', false), coalesce(set_config('a', 'c', false), 'd')",
+            "SELECT coalesce(set_config('a', 'b', false))",
+            "SELECT set_config('a', 'b\\c', false)",
+            "SELECT set_config('client_encoding', 'SJIS', false)",
+            "SELECT pg_catalog.set_config('a', f('b'), false)",
             "SELECT count(*), my_function(1) FROM t",
             "SELECT other.now()",
             "SELECT \"Now\"()",
@@ -474,6 +519,39 @@ mod tests {
             assert_eq!(flags(sql), Flags::WRITES, "{sql}");
         }
         assert_eq!(flags("COPY (SELECT my_function(a) FROM t) TO STDOUT"), doubt);
+    }
+
+    #[test]
+    fn set_config_of_a_constant_is_a_set() {
+        let set = |name: &str, text: &str| Effect::SetConfig { name: name.into(), text: text.into() };
+        let to = |name: &str, parameter| Effect::SetConfigTo { name: name.into(), parameter };
+        for (sql, effect) in [
+            ("SELECT set_config('jit', 'off', false)", set("jit", "jit TO 'off'")),
+            (
+                "select PG_CATALOG.Set_Config('search_path', '', FALSE);",
+                set("search_path", "search_path TO ''"),
+            ),
+            ("SELECT set_config('a.b', 'it''s'::text, false) AS x", set("a.b", "a.b TO 'it''s'")),
+            (
+                "SELECT\n current_setting('jit') AS cur,\n set_config('jit', 'off', false) AS new",
+                set("jit", "jit TO 'off'"),
+            ),
+            ("SELECT 1, set_config('TimeZone', $2, false) tz, $1", to("timezone", 1)),
+        ] {
+            assert_eq!(effects(sql), [effect], "{sql}");
+        }
+        assert_eq!(pieces(b"SELECT set_config('a', 'b', false)", false)[0].flags, Flags::default());
+    }
+
+    #[test]
+    fn what_drivers_send_by_themselves_leaves_no_doubt_and_does_not_pin() {
+        for sql in include_str!("scan/drivers.sql").split(";\n") {
+            for piece in pieces(sql.as_bytes(), false) {
+                let certain = piece.effect != Effect::Pin && !piece.flags.has(Flags::UNSURE)
+                    || matches!(piece.effect, Effect::SetConfigTo { .. });
+                assert!(certain, "{piece:?}: {sql}");
+            }
+        }
     }
 
     #[test]
@@ -526,8 +604,13 @@ mod tests {
             &pieces(b"SET a TO 'b\\c'", false)[..],
             [Piece { effect: Effect::None, flags: Flags::UNSURE, .. }]
         ));
+        assert_eq!(
+            effects("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ"),
+            [set("default_transaction_isolation", "default_transaction_isolation TO 'repeatable read'")]
+        );
+        // Several at once.
         assert!(matches!(
-            &pieces(b"SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", false)[..],
+            &pieces(b"SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY, DEFERRABLE", false)[..],
             [Piece { flags: Flags::UNSURE, .. }]
         ));
     }

@@ -32,7 +32,7 @@ impl VirtualSession {
             };
             if missing == 0 {
                 let frame = std::mem::take(&mut self.answer);
-                self.answers(&frame, out)?;
+                self.whole_answers(&frame, out)?;
                 continue;
             }
             let (part, rest) = bytes.split_at(missing.min(bytes.len()));
@@ -42,10 +42,10 @@ impl VirtualSession {
                 return Ok(());
             }
         }
-        self.answers(bytes, out)
+        self.whole_answers(bytes, out)
     }
 
-    fn answers(&mut self, bytes: &[u8], out: &mut Outbox) -> Result<(), Garbage> {
+    fn whole_answers(&mut self, bytes: &[u8], out: &mut Outbox) -> Result<(), Garbage> {
         let mut run = Run::new(bytes);
         let result = self.answers_in(&mut run, out);
         run.flush(&mut out.to_client);
@@ -144,8 +144,12 @@ impl VirtualSession {
                 server::ROW_DESCRIPTION | server::DATA_ROW | server::COMMAND_COMPLETE | server::EMPTY_QUERY,
                 Some(R::OurRestore(_) | R::OurReading),
             ) => Way::Drop,
-            (server::COMMAND_COMPLETE, Some(R::Query(_))) => Way::Pass,
+            (server::COMMAND_COMPLETE, Some(R::Query(_))) => {
+                self.answers += 1;
+                Way::Pass
+            }
             (server::COMMAND_COMPLETE, Some(R::Batch(batch))) => {
+                self.answers += 1;
                 let at = batch.at;
                 batch.at += 1;
                 self.unsure_now |= batch.flags.has(Flags::UNSURE);
@@ -163,9 +167,14 @@ impl VirtualSession {
                 }
             }
             (server::EMPTY_QUERY, Some(R::Query(_) | R::Batch(_))) => Way::Pass,
-            (server::EMPTY_QUERY | server::PORTAL_SUSPENDED, Some(R::Execute(flags, _))) => {
+            (server::EMPTY_QUERY | server::PORTAL_SUSPENDED, Some(R::Execute(flags, statement))) => {
                 self.unsure_now |= flags.has(Flags::UNSURE);
+                let statement = statement.take();
                 self.answered();
+                // Its first row is its last, though the server has not looked for another.
+                if let Some(step) = statement.as_deref().and_then(|statement| statement.step.as_deref()) {
+                    self.apply(&step.effect);
+                }
                 Way::Pass
             }
             (server::PARSE_COMPLETE, Some(R::Parse(_))) | (server::BIND_COMPLETE, Some(R::Bind)) => {
@@ -236,6 +245,7 @@ impl VirtualSession {
     /// The first request is answered.
     pub(super) fn answered(&mut self) -> Option<Request> {
         let request = self.requests.pop();
+        self.answers += 1;
         self.all_answered();
         request
     }
@@ -359,8 +369,11 @@ impl VirtualSession {
             return Ok(Way::Drop);
         }
         self.unsure_now |= self.doubtful;
-        self.implicit = false;
+        (self.implicit, self.told_error) = (false, false);
+        self.giving_up = None;
         self.status = status;
+        self.may_commit &= !self.requests.is_empty() || self.unsynced;
+        self.may_be_outside &= !self.requests.is_empty();
         match status {
             TransactionStatus::Idle => {
                 if !Arc::ptr_eq(&self.committed, &self.settings) {
@@ -372,7 +385,6 @@ impl VirtualSession {
                 }
                 self.unsure |= std::mem::take(&mut self.unsure_now) && !self.failed;
                 self.failed = false;
-                self.may_commit &= !self.requests.is_empty() || self.unsynced;
                 if !self.savepoints.is_empty() {
                     self.savepoints = Vec::new();
                 }
@@ -394,7 +406,9 @@ impl VirtualSession {
         };
         self.failed = false;
         let mut frames = first.frames;
+        // What came since is behind it: all of a frame, or a part.
         frames.append(&mut self.held);
+        frames.append(&mut self.partial);
         self.held = frames;
         true
     }
@@ -418,6 +432,8 @@ impl VirtualSession {
         let again = self.status == TransactionStatus::Idle
             && fields.is_schema_conflict()
             && self.requests.first().is_some_and(|request| !matches!(request, Request::Sync))
+            // Something of the gateway's own may have been sent behind it.
+            && self.requests.are_one_segment()
             && self.backend.as_mut().and_then(|backend| backend.first.as_mut()).is_some_and(|first| {
                 first.again = first.complete && !first.again;
                 first.again
@@ -440,8 +456,11 @@ impl VirtualSession {
             self.all_answered();
         }
         if again {
+            // The client does not hear of it. What it sends until then must not come first.
+            self.hold = Hold::All;
             return Way::Drop;
         }
+        self.told_error = true;
         let Some(error) = instead else { return Way::Pass };
         run.flush(&mut out.to_client);
         write::error(&mut out.to_client, &error);

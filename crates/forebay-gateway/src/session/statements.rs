@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::answer::{Answer, Step};
 use super::columns::Columns;
-use super::scan::Flags;
+use super::scan::{Effect, Flags};
 use crate::protocol::split_string;
 
 /// A prepared statement as the client gave it.
@@ -33,6 +33,12 @@ impl Statement {
             columns: OnceLock::new(),
             parameters: OnceLock::new(),
         }
+    }
+
+    /// The same, as a portal runs it whose parameter says what it does.
+    pub(super) fn that_does(&self, effect: Effect) -> Self {
+        let step = Some(Box::new(Step { effect, answer: Answer::Pass }));
+        Self::new(&self.name, self.rest.to_vec(), Flags::default(), step)
     }
 
     pub(super) fn text(&self) -> &[u8] {

@@ -22,6 +22,12 @@ fn bind(name: &str) -> Vec<u8> {
     frame
 }
 
+fn describe(name: &str) -> Vec<u8> {
+    let mut frame = Vec::new();
+    write::describe_statement(&mut frame, name.as_bytes());
+    frame
+}
+
 fn execute() -> Vec<u8> {
     let mut frame = Vec::new();
     write::execute(&mut frame, b"");
@@ -372,6 +378,133 @@ fn a_change_of_the_schema_is_met_once_more_with_the_same_statement() {
 }
 
 #[test]
+fn a_conflict_is_met_once_more_however_the_segment_arrived() {
+    let frames = [parse("s", "SELECT 1"), bind("s"), execute(), bare(client::SYNC)].concat();
+    let bound = parse("s", "SELECT 1").len();
+    let in_bind = bound + HEADER + "\0s\0".len()..bound + bind("s").len();
+    for cut in 1..frames.len() {
+        let mut scene = Scene::attached();
+        scene.client(&[frames[..cut].to_vec()]);
+        scene.client(&[frames[cut..].to_vec()]);
+        let (first, all) = (scene.out.to_server.clone(), scene.sent());
+        assert_eq!(first, frames, "cut at {cut}");
+        scene.server(&[error("40001", CONFLICT)]);
+        // What the client sends between the error and its end comes behind the second attempt: all of a frame, or a part.
+        let (more, next) = (query("SELECT 2"), query("SELECT 3"));
+        scene.client(&[more.clone(), next[..7].to_vec()]);
+        scene.server(&[ready(b'I')]);
+        scene.client(&[next[7..].to_vec()]);
+        if in_bind.contains(&cut) {
+            // Of a Bind that came in parts, nothing is kept.
+            assert_eq!(scene.seen(), ["EE40001", "ZI"], "cut at {cut}");
+        } else {
+            let expected = [all, vec!["QSELECT 2".to_owned(), "QSELECT 3".to_owned()]].concat();
+            assert_eq!((scene.seen(), scene.sent()), (vec![], expected), "cut at {cut}");
+        }
+    }
+    // A Query behind extended requests does not end what the server skips.
+    let mut scene = Scene::attached();
+    scene.client(&[parse("s", "SELECT 1"), query("SELECT 2")]);
+    scene.sent();
+    scene.server(&[error("40001", CONFLICT)]);
+    scene.client(&[bare(client::SYNC)]);
+    scene.server(&[ready(b'I')]);
+    assert_eq!(
+        (scene.seen(), scene.sent()),
+        (vec!["EE40001".to_owned(), "ZI".to_owned()], vec!["S".to_owned()])
+    );
+}
+
+#[test]
+fn settings_that_cannot_be_read_stay_where_they_are() {
+    for (sqlstate, detach) in [("42501", Detach::Not(Tied::Pinned)), ("40001", Detach::AfterReadingSettings)]
+    {
+        let mut scene = Scene::attached();
+        scene.client(&[query("SELECT my_function()")]);
+        scene.server(&[complete("SELECT 1"), ready(b'I')]);
+        assert_eq!(scene.session.can_detach(), Detach::AfterReadingSettings);
+        scene.session.read_settings(&mut scene.out);
+        // The client does not wait for nothing, and hears nothing of it.
+        scene.client(&[query("SELECT 2")]);
+        scene.seen();
+        scene.sent();
+        scene.server(&[error(sqlstate, "no"), ready(b'I')]);
+        assert_eq!((scene.seen(), scene.sent()), (vec![], vec!["QSELECT 2".to_owned()]), "{sqlstate}");
+        scene.server(&[complete("SELECT 1"), ready(b'I')]);
+        assert_eq!(scene.session.can_detach(), detach, "{sqlstate}");
+        scene.seen();
+        assert_eq!(scene.lost(), Lost::Ended);
+        assert_eq!(scene.seen(), ["EF57P01"], "nobody knows its settings");
+    }
+}
+
+#[test]
+fn a_block_whose_backend_is_lost_before_its_statement_was_sent_has_failed() {
+    for cancelled in [false, true] {
+        let mut scene = Scene::attached();
+        scene.client(&[parse("s", "SELECT 1"), describe("s"), bare(client::SYNC)]);
+        scene.server(&[bare(b'1'), b"t\0\0\0\x06\0\0".to_vec(), bare(b'n'), ready(b'I')]);
+        scene.session.detach();
+        scene.client(&[query("BEGIN")]);
+        scene.attach(Memory::default());
+        scene.server(&[complete("BEGIN"), ready(b'T')]);
+        scene.seen();
+        // The statement is prepared again first, and compared with what the client saw.
+        scene.client(&[bind("s"), execute(), bare(client::SYNC), query("INSERT INTO t VALUES (1)")]);
+        scene.sent();
+        let state = if cancelled {
+            assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::DropBackend);
+            "EE57014"
+        } else {
+            assert_eq!(scene.lost(), Lost::Told);
+            "EE08006"
+        };
+        assert!(!scene.session.wants_backend(), "nothing of it may run outside of the block");
+        assert_eq!(scene.seen(), [state, "ZE", "EE25P02", "ZE"]);
+        assert!(scene.sent().is_empty());
+    }
+}
+
+#[test]
+fn what_follows_a_rollback_may_be_committed() {
+    for frames in [
+        vec![query("ROLLBACK; INSERT INTO t VALUES (1)")],
+        vec![query("ROLLBACK"), query("INSERT INTO t VALUES (1)")],
+        vec![parse("", "ROLLBACK"), bind(""), execute(), bare(client::SYNC), query("DELETE FROM t")],
+    ] {
+        let mut scene = Scene::attached();
+        scene.client(&[query("BEGIN")]);
+        scene.server(&[complete("BEGIN"), ready(b'T')]);
+        scene.client(&frames);
+        scene.seen();
+        assert_eq!(scene.lost(), Lost::Told);
+        assert_eq!(scene.seen()[0], "EE08007");
+    }
+}
+
+#[test]
+fn a_segment_that_has_failed_is_not_told_another_error() {
+    let mut scene = Scene::attached();
+    scene.client(&[parse("", "SELECT wrong"), bare(client::SYNC), query("SELECT 1")]);
+    scene.server(&[error("42703", "wrong")]);
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::DropBackend);
+    assert_eq!(scene.seen(), ["EE42703", "ZI", "EE57014", "ZI"]);
+}
+
+#[test]
+fn a_statement_that_is_given_up_in_half_a_row_has_the_same_reason_afterwards() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("SELECT a FROM t")]);
+    scene.server(&[b"D\0\0\0\x09\0".to_vec()]);
+    let reason = ServerError::error("57014", "canceling statement due to statement timeout");
+    assert_eq!(scene.session.give_up(&reason, &mut scene.out), Cancelled::Soon);
+    scene.server(&[b"\x01abc".to_vec()]);
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::DropBackend);
+    let told = String::from_utf8_lossy(&scene.out.to_client).into_owned();
+    assert!(told.contains("statement timeout"), "{told}");
+}
+
+#[test]
 fn settings_are_restored_before_anything_else() {
     let mut scene = Scene::new(&[("application_name", "app")]);
     scene.client(&[query("SELECT 1")]);
@@ -444,6 +577,74 @@ fn a_role_stays_with_the_session_and_spoils_the_backend() {
     scene.client(&[query("RESET ROLE")]);
     scene.server(&[complete("RESET"), ready(b'I')]);
     assert!(scene.session.settings.get("role").is_none() && scene.session.detach().is_spoilt());
+}
+
+/// asyncpg does this whenever it looks up types.
+#[test]
+fn a_setting_that_a_parameter_says_is_carried_over() {
+    let to_bind = |value: Option<&str>| {
+        let mut frame = Vec::new();
+        write::frame(&mut frame, client::BIND, |out| {
+            out.extend_from_slice(b"\0\0\0\x01\0\x01\0\x01");
+            let length = value.map_or(-1, |value| i32::try_from(value.len()).unwrap());
+            out.extend_from_slice(&length.to_be_bytes());
+            out.extend_from_slice(value.unwrap_or_default().as_bytes());
+            out.extend_from_slice(&[0, 1, 0, 1]);
+        });
+        frame
+    };
+    let cur = "SELECT current_setting('jit') AS cur, set_config('jit', 'off', false) AS new";
+    let back = "SELECT set_config('jit', $1, false)";
+    let answer = [bare(b'1'), bare(b'2'), complete("SELECT 1"), ready(b'I')];
+    for split in [false, true] {
+        let mut scene = Scene::attached();
+        scene.client(&[parse("", cur), bind(""), execute(), bare(client::SYNC)]);
+        scene.server(&answer);
+        assert_eq!(scene.session.settings.get("jit"), Some("jit TO 'off'"));
+        assert_eq!(scene.session.can_detach(), Detach::Now);
+        let frames = [parse("", back), to_bind(Some("on")), execute(), bare(client::SYNC)].concat();
+        scene.out.clear();
+        if split {
+            for byte in &frames {
+                scene.client(&[vec![*byte]]);
+            }
+        } else {
+            scene.client(std::slice::from_ref(&frames));
+        }
+        assert_eq!(scene.out.to_server, frames);
+        scene.server(&answer);
+        assert_eq!(scene.session.can_detach(), Detach::Now);
+        scene.session.detach();
+        scene.client(&[query("SELECT 1")]);
+        scene.sent();
+        scene.attach(Memory::default());
+        assert_eq!(scene.sent(), ["QSET jit TO 'on'"]);
+    }
+    // NULL is the default, whatever that is.
+    let mut scene = Scene::attached();
+    scene.client(&[parse("", back), to_bind(None), execute(), bare(client::SYNC)]);
+    scene.server(&answer);
+    assert_eq!(scene.session.can_detach(), Detach::Not(Tied::Pinned));
+    // A portal that is suspended behind its only row has set it, and does so once.
+    let mut scene = Scene::attached();
+    scene.client(&[query("BEGIN")]);
+    scene.server(&[complete("BEGIN"), ready(b'T')]);
+    scene.client(&[parse("", cur), bind(""), execute(), bare(client::SYNC)]);
+    scene.server(&[bare(b'1'), bare(b'2'), bare(b's'), ready(b'T')]);
+    assert_eq!(scene.session.settings.get("jit"), Some("jit TO 'off'"));
+    scene.client(&[query("SET jit TO on")]);
+    scene.server(&[complete("SET"), ready(b'T')]);
+    scene.client(&[execute(), bare(client::SYNC)]);
+    scene.server(&[complete("SELECT 0"), ready(b'T')]);
+    assert_eq!(scene.session.settings.get("jit"), Some("jit TO on"));
+}
+
+#[test]
+fn a_reset_of_a_role_that_nobody_set_leaves_the_backend_to_others() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("SET SESSION AUTHORIZATION DEFAULT;RESET ROLE")]);
+    scene.server(&[complete("SET"), complete("RESET"), ready(b'I')]);
+    assert!(!scene.session.detach().is_spoilt());
 }
 
 #[test]

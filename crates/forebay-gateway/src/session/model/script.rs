@@ -55,6 +55,11 @@ impl Writer<'_> {
         self.rng.below(100) < percent
     }
 
+    /// One that no other statement has.
+    fn value(&mut self) -> String {
+        (100_000_000 + self.rng.below(900_000_000)).to_string()
+    }
+
     fn note(&mut self, what: &str) {
         self.what.push_str(what);
         self.what.push_str(" | ");
@@ -110,7 +115,7 @@ impl Writer<'_> {
         let value = self.pick(&["a", "b", "'c;d'", "'x y'", "DEFAULT", "bad", "'it''s'"]);
         let name = self.pick(&["s1", "s2", "s9"]);
         let save = self.pick(&["a", "b"]);
-        match self.rng.below(34) {
+        match self.rng.below(37) {
             0..=3 => "SELECT 1".to_owned(),
             4 => "SELECT 'a;b'".to_owned(),
             5 => format!("SELECT g FROM generate_series(1, {}) AS g", self.rng.below(4)),
@@ -127,9 +132,14 @@ impl Writer<'_> {
             23 if !extended => format!("SAVEPOINT {save}"),
             24 if !extended => format!("ROLLBACK TO {save}"),
             25 if !extended => format!("RELEASE {save}"),
-            26 => "INSERT INTO t (a) VALUES (1)".to_owned(),
+            26 | 34..=36 if extended => "INSERT INTO t (a) VALUES ($1)".to_owned(),
+            26 | 34..=36 => format!("INSERT INTO t (a) VALUES ({})", self.value()),
             27 => "DO 'notice'".to_owned(),
-            28 => format!("SELECT set_config('{}', 'z', false)", setting.to_ascii_lowercase()),
+            28 => {
+                // The second is not understood.
+                let rest = self.pick(&["", " LIMIT 1"]);
+                format!("SELECT set_config('{}', 'z', false){rest}", setting.to_ascii_lowercase())
+            }
             29 => format!("DEALLOCATE {name}"),
             30 => "DEALLOCATE ALL".to_owned(),
             31 => self.pick(&["CLOSE ALL", "UNLISTEN *", "SELECT pg_advisory_unlock_all()"]).to_owned(),
@@ -142,7 +152,9 @@ impl Writer<'_> {
     fn parse(&mut self, name: &str) {
         let text = match self.rng.below(10) {
             0..=3 => "SELECT * FROM t".to_owned(),
-            4 | 5 => "SELECT $1".to_owned(),
+            4 => "SELECT $1".to_owned(),
+            5 if self.chance(20) => "SELECT set_config('timezone', $1, false)".to_owned(),
+            5 => "INSERT INTO t (a) VALUES ($1)".to_owned(),
             6 => "SELECT g FROM generate_series(1, 5) AS g".to_owned(),
             7 if name.is_empty() => self.pick(&["COMMIT", "ROLLBACK", "", "SELECT 1; SELECT 2"]).to_owned(),
             _ => self.statement(true),
@@ -155,7 +167,7 @@ impl Writer<'_> {
         write::parse(&mut self.frames, name.as_bytes(), &rest);
         self.note(&format!("Parse {name:?} {text:?}"));
         // A client that has not seen the description of a statement cannot be surprised by another.
-        if text == "SELECT * FROM t" || text == "SELECT $1" || self.chance(30) {
+        if text == "SELECT * FROM t" || text.contains('$') || self.chance(30) {
             self.describe(b'S', name);
         }
     }
@@ -170,15 +182,20 @@ impl Writer<'_> {
     }
 
     fn bind(&mut self, portal: &str, name: &str) {
-        let parameters = self.chance(30);
+        let parameter = if self.chance(30) { self.value() } else { String::new() };
         write::frame(&mut self.frames, client::BIND, |out| {
             out.extend_from_slice(portal.as_bytes());
             out.push(0);
             out.extend_from_slice(name.as_bytes());
             out.push(0);
-            out.extend_from_slice(if parameters { b"\0\0\0\x01\0\0\0\x0212\0\0" } else { &[0; 6] });
+            out.extend_from_slice(&[0, 0, 0, u8::from(!parameter.is_empty())]);
+            if !parameter.is_empty() {
+                out.extend_from_slice(&u32::try_from(parameter.len()).unwrap_or(0).to_be_bytes());
+                out.extend_from_slice(parameter.as_bytes());
+            }
+            out.extend_from_slice(&[0; 2]);
         });
-        self.note(&format!("Bind {portal:?} {name:?} {parameters}"));
+        self.note(&format!("Bind {portal:?} {name:?} {parameter}"));
     }
 
     fn execute(&mut self, portal: &str) {

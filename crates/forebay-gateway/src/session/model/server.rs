@@ -6,7 +6,7 @@ use super::statement::{Op, split};
 use crate::protocol::{HEADER, ServerError, header, server, split_string, write};
 
 /// What a table is made of, and what a server without start-up settings has.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct World {
     /// The type of the column of `t`.
     pub(crate) column_type: u32,
@@ -22,7 +22,7 @@ pub(crate) const REPORTED: [(&str, &str); 5] = [
 
 const OTHERS: [(&str, &str); 2] = [("search_path", "public"), ("extra_float_digits", "1")];
 
-type Values = BTreeMap<String, String>;
+pub(super) type Values = BTreeMap<String, String>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transaction {
@@ -33,14 +33,18 @@ enum Transaction {
     Failed,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Prepared {
     op: Op,
     parameters: Vec<u32>,
     column_type: u32,
+    /// The client has seen its columns.
+    described: bool,
+    /// It has not, and it may be prepared again on another backend, with other columns.
+    free: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Portal {
     prepared: Prepared,
     parameter: String,
@@ -50,13 +54,33 @@ struct Portal {
 }
 
 /// A Query that waits for copy data.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Copy {
     extended: bool,
     rows: u32,
 }
 
-#[derive(Debug)]
+/// What became of the values that were inserted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Ledger {
+    /// By the transaction that is under way.
+    pub(super) pending: Vec<String>,
+    pub(super) committed: Vec<String>,
+    /// All, whatever became of them.
+    pub(super) executed: Vec<String>,
+}
+
+/// An error that takes the place of what the server would say.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Fault {
+    /// Behind so many frames of the answer.
+    pub(super) at: usize,
+    pub(super) error: Box<ServerError>,
+    /// It ends a transaction block, too.
+    pub(super) ends_block: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ModelServer {
     input: Vec<u8>,
     out: Vec<u8>,
@@ -65,7 +89,8 @@ pub(crate) struct ModelServer {
     session: Values,
     local: Values,
     committed: Values,
-    savepoints: Vec<(String, Values, Values)>,
+    /// The name, both kinds of settings, and how much was inserted before.
+    savepoints: Vec<(String, Values, Values, usize)>,
     reported: Values,
     statements: BTreeMap<Vec<u8>, Prepared>,
     portals: BTreeMap<Vec<u8>, Portal>,
@@ -78,10 +103,19 @@ pub(crate) struct ModelServer {
     several: bool,
     /// Refuses what Aurora DSQL refuses.
     dsql: bool,
+    /// Says nothing about settings.
+    quiet: bool,
     /// The next transaction fails with a conflict.
     pub(super) conflicts: u32,
-    /// Every statement that was executed.
-    pub(super) executed: Vec<String>,
+    pub(super) ledger: Ledger,
+    /// What is to come.
+    fault: Option<Fault>,
+    /// It has come, and whether it ends a transaction block.
+    fault_came: Option<bool>,
+    /// The transaction block is not at the server any more: only its end is possible.
+    pub(super) gone: bool,
+    /// Extended requests have come, and no Sync behind them.
+    unsynced: bool,
 }
 
 type Outcome = Result<(), Box<ServerError>>;
@@ -112,8 +146,13 @@ impl ModelServer {
             queue: Vec::new(),
             several: false,
             dsql,
+            quiet: false,
             conflicts: 0,
-            executed: Vec::new(),
+            ledger: Ledger::default(),
+            fault: None,
+            fault_came: None,
+            gone: false,
+            unsynced: false,
         };
         // What a client is told at the start.
         model.report();
@@ -170,35 +209,31 @@ impl ModelServer {
     }
 
     fn frame(&mut self, kind: u8, body: &[u8], world: &World) {
-        if let Some(copy) = &mut self.copy {
-            match kind {
-                b'd' => copy.rows += 1,
-                b'H' | b'S' => {}
-                b'c' => {
-                    let tag = format!("COPY {}", copy.rows);
-                    let extended = copy.extended;
-                    self.copy = None;
-                    write::command_complete(&mut self.out, &tag);
-                    if !extended {
-                        self.run_queue(world);
-                    }
+        if let Some(mut copy) = self.copy.take() {
+            let outcome = match kind {
+                b'd' | b'H' | b'S' => {
+                    copy.rows += u32::from(kind == b'd');
+                    self.copy = Some(copy);
+                    return;
                 }
-                _ => {
-                    let extended = copy.extended;
-                    self.copy = None;
-                    let message = if kind == b'f' {
-                        "COPY from stdin failed"
-                    } else {
-                        "unexpected message during COPY"
-                    };
-                    self.fail(&error("57014", message), extended);
-                }
+                b'c' => self.guarded(|model| {
+                    write::command_complete(&mut model.out, &format!("COPY {}", copy.rows));
+                    Ok(())
+                }),
+                b'f' => self.guarded(|_| Err(error("57014", "COPY from stdin failed"))),
+                _ => self.guarded(|_| Err(error("57014", "unexpected message during COPY"))),
+            };
+            match outcome {
+                Err(error) => self.fail(&error, copy.extended),
+                Ok(()) if !copy.extended => self.run_queue(world),
+                Ok(()) => {}
             }
             return;
         }
         if self.skipping && kind != b'S' {
             return;
         }
+        self.unsynced = b"PBDEC".contains(&kind) || self.unsynced && !b"QSF".contains(&kind);
         let outcome = match kind {
             b'Q' => {
                 let (text, _) = split_string(body).expect("a text");
@@ -207,36 +242,34 @@ impl ModelServer {
             }
             b'S' => {
                 self.skipping = false;
-                self.end_implicit(true);
-                self.ready();
-                return;
+                return self.finish();
             }
             b'H' => {
                 self.flush();
                 return;
             }
             b'F' => {
-                self.begin();
-                write::frame(&mut self.out, server::FUNCTION_RESULT, |out| out.extend_from_slice(&[0xff; 4]));
-                self.end_implicit(true);
-                self.ready();
+                match self.guarded(Self::call) {
+                    Ok(()) => self.finish(),
+                    Err(error) => self.fail(&error, false),
+                }
                 return;
             }
             b'd' | b'c' | b'f' => return,
-            b'P' => self.parse(body, world),
-            b'B' => self.bind(body, world),
-            b'D' => self.describe(body, world),
-            b'E' => self.execute(body, world),
-            b'C' => {
+            b'P' => self.guarded(|model| model.parse(body, world)),
+            b'B' => self.guarded(|model| model.bind(body, world)),
+            b'D' => self.guarded(|model| model.describe(body, world)),
+            b'E' => self.guarded(|model| model.execute(body, world)),
+            b'C' => self.guarded(|model| {
                 let name = split_string(&body[1..]).expect("a name").0;
                 if body[0] == b'S' {
-                    self.statements.remove(name);
+                    model.statements.remove(name);
                 } else {
-                    self.portals.remove(name);
+                    model.portals.remove(name);
                 }
-                write::bare(&mut self.out, server::CLOSE_COMPLETE);
+                write::bare(&mut model.out, server::CLOSE_COMPLETE);
                 Ok(())
-            }
+            }),
             kind => panic!("a frame of type {kind}"),
         };
         if let Err(error) = outcome {
@@ -244,18 +277,153 @@ impl ModelServer {
         }
     }
 
+    /// A function call.
+    fn call(&mut self) -> Outcome {
+        if self.transaction == Transaction::Failed {
+            return Err(aborted());
+        }
+        self.begin();
+        write::frame(&mut self.out, server::FUNCTION_RESULT, |out| out.extend_from_slice(&[0xff; 4]));
+        Ok(())
+    }
+
+    /// The end of what has ReadyForQuery behind it.
+    fn finish(&mut self) {
+        let outcome = self.guarded(|model| {
+            model.end_implicit(true);
+            model.ready();
+            Ok(())
+        });
+        if let Err(error) = outcome {
+            self.fail(&error, false);
+        }
+    }
+
+    /// Does something, unless a fault comes in between: then nothing of it is done, and only the frames before the fault are said.
+    fn guarded(&mut self, work: impl FnOnce(&mut Self) -> Outcome) -> Outcome {
+        let Some(fault) = self.fault.clone() else { return work(self) };
+        let before = self.clone();
+        let outcome = work(self);
+        let mut said = std::mem::take(&mut self.flushed);
+        said.append(&mut self.out);
+        let ends = ends_of_frames(&said);
+        if fault.at >= ends.len() + usize::from(outcome.is_err()) {
+            self.flushed = said;
+            return outcome;
+        }
+        said.truncate(fault.at.checked_sub(1).map_or(0, |last| ends[last]));
+        *self = before;
+        (self.flushed, self.out) = (said, Vec::new());
+        (self.fault, self.fault_came) = (None, Some(fault.ends_block));
+        Err(fault.error)
+    }
+
+    /// What a client sees of a frame, without ParameterStatus, whenever that is flushed.
+    pub(super) fn step(&mut self, frame: &[u8], world: &World) -> Vec<u8> {
+        self.quiet = true;
+        let mut seen = self.feed(frame, world);
+        seen.append(&mut self.out);
+        seen
+    }
+
+    /// As `step`, with an error in place of a frame of the answer. None if there is no place for it.
+    pub(super) fn step_with_fault(&mut self, frame: &[u8], world: &World, fault: Fault) -> Option<Vec<u8>> {
+        self.fault = Some(fault);
+        let seen = self.step(frame, world);
+        self.fault.take().is_none().then_some(seen)
+    }
+
+    /// An error between two frames of the client. None if the client does not wait for anything.
+    pub(super) fn fault_now(&mut self, fault: Fault) -> Option<Vec<u8>> {
+        let extended = match self.copy.take() {
+            Some(copy) => copy.extended,
+            None if self.unsynced && !self.skipping => true,
+            None => return None,
+        };
+        self.quiet = true;
+        self.fault_came = Some(fault.ends_block);
+        self.fail(&fault.error, extended);
+        let mut seen = std::mem::take(&mut self.flushed);
+        seen.append(&mut self.out);
+        Some(seen)
+    }
+
+    /// Those of all portals.
+    pub(super) fn parameters(&self) -> impl Iterator<Item = String> {
+        self.portals.values().map(|portal| portal.parameter.clone())
+    }
+
+    pub(super) fn is_in_block(&self) -> bool {
+        matches!(self.transaction, Transaction::Block | Transaction::Failed)
+    }
+
+    pub(super) fn is_failed(&self) -> bool {
+        self.transaction == Transaction::Failed
+    }
+
+    /// Whether there are statements whose columns may change.
+    pub(super) fn has_free_statements(&self) -> bool {
+        self.statements.values().any(|prepared| prepared.free)
+    }
+
+    /// Whether this Execute runs a COMMIT.
+    pub(super) fn portal_commits(&self, body: &[u8]) -> bool {
+        split_string(body)
+            .and_then(|(name, _)| self.portals.get(name))
+            .is_some_and(|portal| portal.prepared.op == Op::Commit)
+    }
+
+    /// Takes away the unnamed statement, or puts back the one that there was. Whether there is such a thing.
+    pub(super) fn exchange_unnamed(&mut self, before: &Self) -> bool {
+        let unnamed = &b""[..];
+        match (self.statements.remove(unnamed), before.statements.get(unnamed)) {
+            (Some(_), _) => true,
+            (None, Some(prepared)) => {
+                self.statements.insert(unnamed.to_vec(), prepared.clone());
+                true
+            }
+            (None, None) => false,
+        }
+    }
+
+    /// Values that were reported.
+    pub(super) const fn reported(&self) -> &Values {
+        &self.reported
+    }
+
+    /// What the pool does to a backend whose client has left.
+    pub(super) fn clean(&mut self, reset_all: bool) {
+        self.end(false);
+        if reset_all {
+            self.session.clear();
+            self.committed.clear();
+        }
+        self.report();
+        self.out.clear();
+    }
+
+    /// The connection ends.
+    pub(super) fn disconnect(&mut self) {
+        self.end(false);
+    }
+
     fn fail(&mut self, error: &ServerError, extended: bool) {
         write::error(&mut self.out, error);
+        let fault = self.fault_came.take();
         match self.transaction {
+            Transaction::Block | Transaction::Failed if fault == Some(true) => self.end(false),
             Transaction::Block => {
                 // Settings are rolled back now, and reported: to the last savepoint, or to the beginning.
                 let savepoint =
-                    self.savepoints.last().map(|(_, session, local)| (session.clone(), local.clone()));
+                    self.savepoints.last().map(|(_, session, local, _)| (session.clone(), local.clone()));
                 (self.session, self.local) = savepoint.unwrap_or((self.committed.clone(), Values::new()));
                 self.transaction = Transaction::Failed;
             }
             Transaction::Failed => {}
             _ => self.end_implicit(false),
+        }
+        if fault.is_some() {
+            self.backend_is_gone();
         }
         self.queue.clear();
         if extended {
@@ -264,6 +432,18 @@ impl ModelServer {
             self.flush();
         } else {
             self.ready();
+        }
+    }
+
+    /// A fault has taken the backend, and with it the transaction block and the portals.
+    fn backend_is_gone(&mut self) {
+        self.gone = self.transaction == Transaction::Failed;
+        if self.gone {
+            self.portals.clear();
+            (self.session, self.local) = (self.committed.clone(), Values::new());
+        }
+        for prepared in self.statements.values_mut() {
+            prepared.free |= !prepared.described;
         }
     }
 
@@ -283,9 +463,13 @@ impl ModelServer {
     }
 
     fn end(&mut self, commit: bool) {
-        if !commit {
+        let inserted = std::mem::take(&mut self.ledger.pending);
+        if commit {
+            self.ledger.committed.extend(inserted);
+        } else {
             self.session = self.committed.clone();
         }
+        self.gone = false;
         self.local.clear();
         self.savepoints.clear();
         self.portals.clear();
@@ -308,7 +492,9 @@ impl ModelServer {
         for (name, _) in REPORTED {
             let value = self.value(&name.to_ascii_lowercase()).unwrap_or_default();
             if self.reported.get(name) != Some(&value) {
-                write::parameter_status(&mut self.out, name, &value);
+                if !self.quiet {
+                    write::parameter_status(&mut self.out, name, &value);
+                }
                 self.reported.insert(name.to_owned(), value);
             }
         }
@@ -327,16 +513,22 @@ impl ModelServer {
             return self.fail(&error("42601", "syntax error at or near \"SYNTAX\""), false);
         }
         self.several = self.queue.len() > 1 || self.transaction == Transaction::Implicit;
-        if self.queue.is_empty() {
-            write::bare(&mut self.out, server::EMPTY_QUERY);
+        let outcome = self.guarded(|model| {
+            if model.queue.is_empty() {
+                write::bare(&mut model.out, server::EMPTY_QUERY);
+            }
+            Ok(())
+        });
+        match outcome {
+            Ok(()) => self.run_queue(world),
+            Err(error) => self.fail(&error, false),
         }
-        self.run_queue(world);
     }
 
     fn run_queue(&mut self, world: &World) {
         while !self.queue.is_empty() {
             let sql = self.queue.remove(0);
-            let outcome = self.statement(&sql, world);
+            let outcome = self.guarded(|model| model.statement(&sql, world));
             if let Err(error) = outcome {
                 return self.fail(&error, false);
             }
@@ -344,20 +536,24 @@ impl ModelServer {
                 return self.flush();
             }
         }
-        self.end_implicit(true);
-        self.ready();
+        self.finish();
     }
 
     /// A statement of a Query.
     fn statement(&mut self, sql: &str, world: &World) -> Outcome {
         let op = Op::read(sql);
         self.admit(&op)?;
-        let prepared = Prepared { op, parameters: Vec::new(), column_type: world.column_type };
+        let prepared = Prepared {
+            op,
+            parameters: Vec::new(),
+            column_type: world.column_type,
+            described: false,
+            free: false,
+        };
         // The planner divides, before anything is described.
         if let Some(column) = prepared.column(self).filter(|_| prepared.op != Op::Divides) {
             row_description(&mut self.out, &column);
         }
-        self.executed.push(sql.trim().to_owned());
         let mut portal = Portal { prepared, parameter: String::new(), rows: None, complete: false };
         self.run(b"", &mut portal, 0, false)?;
         // Without a block around them, these end what came before them in the same text.
@@ -372,11 +568,8 @@ impl ModelServer {
     }
 
     fn admit(&mut self, op: &Op) -> Outcome {
-        if self.transaction == Transaction::Failed && !op.is_exit() {
-            return Err(error(
-                "25P02",
-                "current transaction is aborted, commands ignored until end of transaction block",
-            ));
+        if self.transaction == Transaction::Failed && !self.is_exit(op) {
+            return Err(aborted());
         }
         if self.transaction == Transaction::None && self.conflicts > 0 {
             self.conflicts -= 1;
@@ -393,6 +586,11 @@ impl ModelServer {
             return Err(error("42703", "column \"wrong\" does not exist"));
         }
         Ok(())
+    }
+
+    /// Whether a failed transaction lets it pass.
+    fn is_exit(&self, op: &Op) -> bool {
+        op.is_exit() && !(self.gone && matches!(op, Op::RollbackTo(_)))
     }
 
     fn parse(&mut self, body: &[u8], world: &World) -> Outcome {
@@ -417,11 +615,16 @@ impl ModelServer {
             ));
         }
         let mut parameters = Vec::new();
-        if op == Op::Parameter {
+        let is_parameter = |value: &str| value == "$1";
+        if matches!(&op, Op::Parameter)
+            || matches!(&op, Op::Insert(value) | Op::SetConfig { value, .. } if is_parameter(value))
+        {
             let given = types.get(2..6).map(|oid| u32::from_be_bytes([oid[0], oid[1], oid[2], oid[3]]));
             parameters.push(given.filter(|&oid| oid != 0).unwrap_or(25));
         }
-        self.statements.insert(name.to_vec(), Prepared { op, parameters, column_type: world.column_type });
+        let prepared =
+            Prepared { op, parameters, column_type: world.column_type, described: false, free: false };
+        self.statements.insert(name.to_vec(), prepared);
         write::bare(&mut self.out, server::PARSE_COMPLETE);
         Ok(())
     }
@@ -436,15 +639,20 @@ impl ModelServer {
         })
     }
 
+    /// A statement whose columns nobody has seen takes those of today.
+    fn adopt(&mut self, name: &[u8], world: &World) {
+        if let Some(prepared) = self.statements.get_mut(name).filter(|prepared| prepared.free) {
+            prepared.column_type = world.column_type;
+        }
+    }
+
     fn revalidate(&mut self, prepared: &Prepared, world: &World) -> Outcome {
-        if self.transaction == Transaction::Failed && !prepared.op.is_exit() && prepared.op != Op::Empty {
-            return Err(error(
-                "25P02",
-                "current transaction is aborted, commands ignored until end of transaction block",
-            ));
+        if self.transaction == Transaction::Failed && !self.is_exit(&prepared.op) && prepared.op != Op::Empty
+        {
+            return Err(aborted());
         }
         self.begin();
-        if prepared.op == Op::Table && prepared.column_type != world.column_type {
+        if prepared.op == Op::Table && prepared.column_type != world.column_type && !prepared.free {
             return Err(routine(
                 error("0A000", "cached plan must not change result type"),
                 "RevalidateCachedQuery",
@@ -456,13 +664,15 @@ impl ModelServer {
     fn bind(&mut self, body: &[u8], world: &World) -> Outcome {
         let (portal, rest) = split_string(body).expect("a portal");
         let (name, rest) = split_string(rest).expect("a name");
+        self.adopt(name, world);
         let prepared = self.prepared(name)?;
         // PostgreSQL counts first. The gateway verifies first, and of two errors it does not matter which one a client gets.
         self.revalidate(&prepared, world)?;
         let formats = usize::from(u16::from_be_bytes([rest[0], rest[1]]));
         let rest = &rest[2 + 2 * formats..];
         let count = usize::from(u16::from_be_bytes([rest[0], rest[1]]));
-        if count != prepared.parameters.len() {
+        // The end of a transaction takes any: in one that is gone, the gateway does not look at them.
+        if count != prepared.parameters.len() && !prepared.op.is_exit() {
             return Err(error("08P01", format!("bind message supplies {count} parameters")));
         }
         let parameter = if count == 1 {
@@ -483,8 +693,12 @@ impl ModelServer {
     fn describe(&mut self, body: &[u8], world: &World) -> Outcome {
         let (name, _) = split_string(&body[1..]).expect("a name");
         let prepared = if body[0] == b'S' {
+            self.adopt(name, world);
             let prepared = self.prepared(name)?;
             self.revalidate(&prepared, world)?;
+            if let Some(prepared) = self.statements.get_mut(name) {
+                (prepared.described, prepared.free) = (true, false);
+            }
             write::frame(&mut self.out, server::PARAMETER_DESCRIPTION, |out| {
                 out.extend_from_slice(&u16::try_from(prepared.parameters.len()).expect("few").to_be_bytes());
                 out.extend(prepared.parameters.iter().flat_map(|oid| oid.to_be_bytes()));
@@ -492,11 +706,8 @@ impl ModelServer {
             prepared
         } else {
             let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?.prepared.clone();
-            if self.transaction == Transaction::Failed && !portal.op.is_exit() {
-                return Err(error(
-                    "25P02",
-                    "current transaction is aborted, commands ignored until end of transaction block",
-                ));
+            if self.transaction == Transaction::Failed && !self.is_exit(&portal.op) {
+                return Err(aborted());
             }
             portal
         };
@@ -512,16 +723,12 @@ impl ModelServer {
         let limit = u32::from_be_bytes([rest[0], rest[1], rest[2], rest[3]]);
         let mut portal = self.portals.get(name).cloned().ok_or_else(|| no_portal(name))?;
         if self.transaction == Transaction::Failed
-            && !portal.prepared.op.is_exit()
+            && !self.is_exit(&portal.prepared.op)
             && portal.prepared.op != Op::Empty
         {
-            return Err(error(
-                "25P02",
-                "current transaction is aborted, commands ignored until end of transaction block",
-            ));
+            return Err(aborted());
         }
         self.begin();
-        self.executed.push(format!("{:?}", portal.prepared.op));
         self.several = false;
         let result = self.run(name, &mut portal, limit, true);
         if let Some(place) = self.portals.get_mut(name) {
@@ -560,6 +767,11 @@ impl ModelServer {
                 "SHOW".to_owned()
             }
             Op::SetConfig { name, value } => {
+                // It is called once, whatever else is asked of the portal.
+                let value = if value == "$1" { portal.parameter.clone() } else { value };
+                if portal.rows.is_some() {
+                    return self.rows(portal, vec![value], limit);
+                }
                 self.set(&name, Some(value.clone()), false)?;
                 return self.rows(portal, vec![value], limit);
             }
@@ -606,7 +818,8 @@ impl ModelServer {
             }
             Op::Savepoint(name) => {
                 self.block("SAVEPOINT")?;
-                self.savepoints.push((name, self.session.clone(), self.local.clone()));
+                let inserted = self.ledger.pending.len();
+                self.savepoints.push((name, self.session.clone(), self.local.clone(), inserted));
                 "SAVEPOINT".to_owned()
             }
             Op::RollbackTo(name) => {
@@ -615,8 +828,9 @@ impl ModelServer {
                 let Some(place) = place else {
                     return Err(error("3B001", format!("savepoint \"{name}\" does not exist")));
                 };
-                (self.session, self.local) =
-                    (self.savepoints[place].1.clone(), self.savepoints[place].2.clone());
+                let (_, session, local, inserted) = self.savepoints[place].clone();
+                (self.session, self.local) = (session, local);
+                self.ledger.pending.truncate(inserted);
                 self.savepoints.truncate(place + 1);
                 self.transaction = Transaction::Block;
                 "ROLLBACK".to_owned()
@@ -631,7 +845,12 @@ impl ModelServer {
                 "RELEASE".to_owned()
             }
             Op::Divides => return Err(error("22012", "division by zero")),
-            Op::Insert => "INSERT 0 1".to_owned(),
+            Op::Insert(value) => {
+                let value = if value == "$1" { portal.parameter.clone() } else { value };
+                self.ledger.executed.push(value.clone());
+                self.ledger.pending.push(value);
+                "INSERT 0 1".to_owned()
+            }
             Op::CopyIn => {
                 write::frame(&mut self.out, server::COPY_IN, |out| out.extend_from_slice(&[0, 0, 1, 0, 0]));
                 self.copy = Some(Copy { extended, rows: 0 });
@@ -771,6 +990,21 @@ fn row_description(out: &mut Vec<u8>, (name, oid, length): &Column) {
 
 fn error(sqlstate: &'static str, message: impl Into<std::borrow::Cow<'static, str>>) -> Box<ServerError> {
     Box::new(ServerError::error(sqlstate, message))
+}
+
+fn aborted() -> Box<ServerError> {
+    error("25P02", "current transaction is aborted, commands ignored until end of transaction block")
+}
+
+/// Where each of these frames ends.
+fn ends_of_frames(bytes: &[u8]) -> Vec<usize> {
+    let mut ends = Vec::new();
+    let mut at = 0;
+    while let Ok(Some((_, length))) = header(&bytes[at..]) {
+        at += length;
+        ends.push(at);
+    }
+    ends
 }
 
 fn no_portal(name: &[u8]) -> Box<ServerError> {

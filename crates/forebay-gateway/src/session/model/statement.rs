@@ -33,7 +33,8 @@ pub(super) enum Op {
     Wrong,
     /// It fails when it is executed.
     Divides,
-    Insert,
+    /// What it inserts. Every value comes once in a test. `$1` is the parameter.
+    Insert(String),
     CopyIn,
     CopyOut,
     Notice,
@@ -67,6 +68,10 @@ impl Op {
             "select" if lower == "select pg_advisory_unlock_all()" => Self::UnlockAll,
             "select" if lower.contains("pg_settings") => Self::ReadSettings,
             "select" if lower.starts_with("select set_config(") => {
+                if lower.contains("$1") {
+                    let name = sql.split('\'').nth(1).unwrap_or_default().to_owned();
+                    return Self::SetConfig { name, value: "$1".to_owned() };
+                }
                 let mut parts = sql.split('\'');
                 Self::SetConfig {
                     name: parts.nth(1).unwrap_or_default().to_owned(),
@@ -96,7 +101,10 @@ impl Op {
             "rollback" => Self::Rollback,
             "savepoint" => Self::Savepoint(word(1)),
             "release" => Self::Release(word(1)),
-            "insert" => Self::Insert,
+            "insert" => {
+                let value = lower.split("values (").nth(1).and_then(|rest| rest.split(')').next());
+                Self::Insert(value.unwrap_or_default().to_owned())
+            }
             "copy" if lower.ends_with("from stdin") => Self::CopyIn,
             "copy" => Self::CopyOut,
             "do" => Self::Notice,

@@ -45,7 +45,11 @@ pub(super) fn read(lexer: &mut Lexer<'_>, word: &[u8], first: Range<usize>) -> P
         Kind::Unlisten => (if tokens.len() == 1 { Effect::Unlisten } else { Effect::None }, false),
         Kind::Close => (if statement.are(&["all"]) { Effect::CloseAll } else { Effect::None }, false),
     };
-    let flags = if unsure { Flags::UNSURE } else { Flags::default() };
+    let flags = match effect {
+        _ if unsure => Flags::UNSURE,
+        Effect::Rollback => Flags::ROLLS_BACK,
+        _ => Flags::default(),
+    };
     Piece { range, flags, effect }
 }
 
@@ -147,7 +151,7 @@ impl Statement<'_, '_> {
         let mut at = start;
         if self.is(at, "session") {
             if self.is(at + 1, "characteristics") {
-                return UNSURE;
+                return self.characteristics(at + 2).map_or(UNSURE, |effect| (effect, false));
             }
             at += usize::from(!self.is(at + 1, "authorization"));
         }
@@ -208,6 +212,39 @@ impl Statement<'_, '_> {
             _ if is_default(operator + 1) => (Effect::SetDefault(name), false),
             _ => keep(&name, self.from(at).map(str::to_owned)),
         }
+    }
+
+    /// Behind `SET SESSION CHARACTERISTICS`: one mode of the transactions to come, which is a setting of its own.
+    fn characteristics(&self, at: usize) -> Option<Effect> {
+        if !self.is(at, "as") || !self.is(at + 1, "transaction") {
+            return None;
+        }
+        let modes = [
+            (&["read", "only"][..], "default_transaction_read_only TO on"),
+            (&["read", "write"], "default_transaction_read_only TO off"),
+            (&["deferrable"], "default_transaction_deferrable TO on"),
+            (&["not", "deferrable"], "default_transaction_deferrable TO off"),
+            (&["isolation", "level", "serializable"], "default_transaction_isolation TO 'serializable'"),
+            (
+                &["isolation", "level", "repeatable", "read"],
+                "default_transaction_isolation TO 'repeatable read'",
+            ),
+            (
+                &["isolation", "level", "read", "committed"],
+                "default_transaction_isolation TO 'read committed'",
+            ),
+            (
+                &["isolation", "level", "read", "uncommitted"],
+                "default_transaction_isolation TO 'read uncommitted'",
+            ),
+        ];
+        let rest = at + 2;
+        let (_, text) = modes.into_iter().find(|(words, _)| {
+            self.tokens.len() == rest + words.len()
+                && words.iter().enumerate().all(|(place, word)| self.is(rest + place, word))
+        })?;
+        let (name, _) = text.split_once(' ')?;
+        Some(Effect::Set { name: name.into(), text: text.into() })
     }
 
     fn reset(&self) -> Effect {

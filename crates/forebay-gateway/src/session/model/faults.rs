@@ -1,0 +1,563 @@
+//! The model test with faults: backends are cut, statements cancelled and backends refused at any time, also in the middle of pipelines and frames.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use forebay::{Rng, Seed};
+
+use super::judge::{Judge, Verdict, split, values};
+use super::script::Event;
+use super::server::{ModelServer, REPORTED, World};
+use super::{Backend, STARTS, describe, sessions, shrink_by};
+use crate::protocol::{ServerError, header, write};
+use crate::session::{
+    Cancelled, Detach, Lost, Memory, Outbox, Reported, SessionLimits, StartSettings, TransactionStatus,
+    VirtualSession,
+};
+
+/// How often each thing was done, and what came of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    cuts: u64,
+    fatal: u64,
+    cancels: u64,
+    half_sent: u64,
+    nothing_running: u64,
+    hang_ups: u64,
+    passed_on: u64,
+    refused: u64,
+    conflicts: u64,
+    replaced: u64,
+    ended: u64,
+    values: u64,
+}
+
+impl Counts {
+    fn add(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.cuts, other.cuts),
+            (&mut self.fatal, other.fatal),
+            (&mut self.cancels, other.cancels),
+            (&mut self.half_sent, other.half_sent),
+            (&mut self.nothing_running, other.nothing_running),
+            (&mut self.hang_ups, other.hang_ups),
+            (&mut self.passed_on, other.passed_on),
+            (&mut self.refused, other.refused),
+            (&mut self.conflicts, other.conflicts),
+            (&mut self.replaced, other.replaced),
+            (&mut self.ended, other.ended),
+            (&mut self.values, other.values),
+        ];
+        for (own, other) in pairs {
+            *own += other;
+        }
+    }
+}
+
+struct Client {
+    session: VirtualSession,
+    backend: Option<ModelServer>,
+    judge: Judge,
+    /// Half a frame that it sees.
+    half: Vec<u8>,
+    /// On their way to the backend and from it.
+    to_server: Vec<u8>,
+    to_session: Vec<u8>,
+    /// Values that it inserts.
+    own: BTreeSet<String>,
+    /// It did something that is not known to the gateway, so a fault may end its session.
+    unsure: bool,
+    /// It was asked to cancel, and a row is half sent.
+    cancelling: Option<ServerError>,
+}
+
+impl Client {
+    fn new(start: &[(&str, &str)], reported: &Reported) -> Self {
+        let settings = StartSettings::new(start.iter().copied());
+        let mut session = VirtualSession::new(settings, SessionLimits::default());
+        let mut out = Outbox::default();
+        session.greet(reported, [7; 8], &mut out);
+        let mut judge = Judge::new(start);
+        for frame in split(&out.to_client).into_iter().filter(|frame| frame[0] == b'S') {
+            judge.sees(&frame).expect("a greeting");
+        }
+        Self {
+            session,
+            backend: None,
+            judge,
+            half: Vec::new(),
+            to_server: Vec::new(),
+            to_session: Vec::new(),
+            own: BTreeSet::new(),
+            unsure: false,
+            cancelling: None,
+        }
+    }
+
+    fn take(&mut self, out: Outbox) -> Result<(), String> {
+        if self.backend.is_some() {
+            self.to_server.extend(out.to_server);
+        }
+        self.half.extend(out.to_client);
+        let frames = split(&self.half);
+        if frames.is_empty() {
+            return Ok(());
+        }
+        for frame in frames {
+            self.half.drain(..frame.len());
+            self.judge.sees(&frame)?;
+        }
+        self.judge.follow().map_err(|why| format!("{why}; {:?}", self.session))
+    }
+
+    fn is_over(&self) -> bool {
+        self.session.is_over()
+    }
+
+    /// Whether a fault may end its session.
+    fn may_end(&self) -> bool {
+        self.unsure || !self.half.is_empty()
+    }
+}
+
+struct Run {
+    rng: Rng,
+    world: World,
+    pool: Vec<Backend>,
+    reported: Reported,
+    /// Of backends that are gone.
+    committed: Vec<String>,
+    executed: Vec<String>,
+    /// Of clients that are gone, with the values that they inserted.
+    verdicts: Vec<(Verdict, BTreeSet<String>)>,
+    /// One in so many opportunities is taken for a fault.
+    rate: u64,
+    split: u64,
+    counts: Counts,
+}
+
+impl Run {
+    fn below(&mut self, count: usize) -> usize {
+        usize::try_from(self.rng.below(count as u64)).unwrap_or(0)
+    }
+
+    fn chunk(&mut self, left: usize) -> usize {
+        let size = match self.split {
+            0 => left,
+            1 => 1 + self.below(60),
+            _ => 1,
+        };
+        size.min(left)
+    }
+
+    /// A backend of the pool or a new one; sometimes there is none.
+    fn attach(&mut self, client: &mut Client) -> Result<(), String> {
+        let mut out = Outbox::default();
+        if self.rng.below(self.rate * 2) == 0 {
+            client.judge.disturbed = true;
+            self.counts.refused += 1;
+            client.session.fail(&ServerError::error("53300", "no connection"), &mut out);
+            return client.take(out);
+        }
+        let place = self.below(self.pool.len() + 1);
+        let backend = if place < self.pool.len() {
+            self.pool.swap_remove(place)
+        } else {
+            let mut model = ModelServer::new(&[], true);
+            if self.rng.below(4) == 0 {
+                model.conflicts = 1 + u32::from(self.rng.below(3) == 0);
+                self.counts.conflicts += u64::from(model.conflicts);
+            }
+            Backend { model, memory: Memory::default() }
+        };
+        client.judge.disturbed |= backend.model.conflicts > 0;
+        client.backend = Some(backend.model);
+        client.session.attach(backend.memory, &self.reported, &mut out);
+        client.take(out)
+    }
+
+    fn deliver_to_server(&mut self, client: &mut Client, count: usize) {
+        let bytes: Vec<u8> = client.to_server.drain(..count).collect();
+        let backend = client.backend.as_mut().expect("bytes for a backend that is not there");
+        client.to_session.extend(backend.feed(&bytes, &self.world));
+    }
+
+    fn deliver_to_session(&mut self, client: &mut Client, count: usize) -> Result<(), String> {
+        let bytes: Vec<u8> = client.to_session.drain(..count).collect();
+        let mut out = Outbox::default();
+        let result = client.session.from_server(&bytes, &mut out);
+        client.take(out)?;
+        result.map_err(|garbage| format!("{garbage}: {} {:?}", bytes.escape_ascii(), client.session))?;
+        match client.cancelling.take() {
+            Some(error) => self.give_up(client, error),
+            None => Ok(()),
+        }
+    }
+
+    /// One step of what is under way. Whether there was any.
+    fn step(&mut self, client: &mut Client) -> Result<bool, String> {
+        if client.is_over() {
+            return Ok(false);
+        }
+        let both = !client.to_server.is_empty() && !client.to_session.is_empty();
+        if client.session.wants_backend() {
+            if client.backend.is_some() {
+                return Err(format!("it wants another backend: {:?}", client.session));
+            }
+            self.attach(client)?;
+        } else if !client.to_server.is_empty() && (!both || self.rng.below(2) == 0) {
+            let count = self.chunk(client.to_server.len());
+            self.deliver_to_server(client, count);
+        } else if !client.to_session.is_empty() {
+            let count = self.chunk(client.to_session.len());
+            self.deliver_to_session(client, count)?;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Lets happen what is under way, with faults in between.
+    fn settle(&mut self, client: &mut Client) -> Result<(), String> {
+        loop {
+            if !self.step(client)? {
+                return Ok(());
+            }
+            self.disturb(client)?;
+        }
+    }
+
+    fn send(&mut self, client: &mut Client, frames: &[u8]) -> Result<(), String> {
+        let mut starts = Vec::new();
+        let mut at = 0;
+        while let Ok(Some((_, length))) = header(&frames[at..]) {
+            starts.push((at, length));
+            at += length;
+        }
+        let mut starts = starts.into_iter().peekable();
+        let mut at = 0;
+        while at < frames.len() {
+            while !client.session.takes_more() && !client.is_over() {
+                if !self.step(client)? {
+                    return Err(format!("it waits for nothing: {:?}", client.session));
+                }
+                self.disturb(client)?;
+            }
+            let count = self.chunk(frames.len() - at);
+            while let Some((start, length)) = starts.next_if(|(start, _)| *start < at + count) {
+                let frame = &frames[start..start + length];
+                client.judge.sends(frame, self.world);
+                client.own.extend(values(frame));
+                let says = |text: &[u8]| frame.windows(text.len()).any(|part| part == text);
+                client.unsure |= frame[0] == b'F' || says(b"set_config") || says(b"DO 'notice'");
+            }
+            if client.is_over() {
+                break;
+            }
+            let mut out = Outbox::default();
+            let result = client.session.from_client(&frames[at..at + count], &mut out);
+            client.take(out)?;
+            result.map_err(|violation| violation.to_string())?;
+            at += count;
+            for _ in 0..self.rng.below(3) {
+                self.step(client)?;
+            }
+            self.disturb(client)?;
+        }
+        Ok(())
+    }
+
+    /// The connection to the backend ends, in both directions, with some of what is under way. The transaction there is rolled back.
+    fn drop_backend(&mut self, client: &mut Client) {
+        let Some(mut model) = client.backend.take() else { return };
+        let count = self.below(client.to_server.len() + 1);
+        model.feed(&client.to_server[..count], &self.world);
+        client.to_server.clear();
+        client.to_session.clear();
+        self.retire(model);
+    }
+
+    fn retire(&mut self, mut model: ModelServer) {
+        model.disconnect();
+        self.committed.append(&mut model.ledger.committed);
+        self.executed.append(&mut model.ledger.executed);
+    }
+
+    fn lose(&mut self, client: &mut Client) -> Result<(), String> {
+        let Some(mut model) = client.backend.take() else { return Ok(()) };
+        let count = self.below(client.to_server.len() + 1);
+        client.to_session.extend(model.feed(&client.to_server[..count], &self.world));
+        client.to_server.clear();
+        let fatal = self.rng.below(4) == 0;
+        if fatal {
+            // It says why, behind all else.
+            self.counts.fatal += 1;
+            let error = ServerError::fatal("57P01", "terminating connection due to administrator command");
+            write::error(&mut client.to_session, &error);
+        }
+        self.retire(model);
+        self.counts.cuts += 1;
+        client.judge.disturbed = true;
+        let count = if fatal { client.to_session.len() } else { self.below(client.to_session.len() + 1) };
+        let bytes: Vec<u8> = client.to_session.drain(..).take(count).collect();
+        let mut out = Outbox::default();
+        let result = client.session.from_server(&bytes, &mut out);
+        out.to_server.clear();
+        client.take(out)?;
+        result.map_err(|garbage| format!("{garbage}: {} {:?}", bytes.escape_ascii(), client.session))?;
+        let mut out = Outbox::default();
+        let lost = client.session.lost(&mut out);
+        client.cancelling = None;
+        client.take(out)?;
+        if client.is_over() != (lost == Lost::Ended) || client.is_over() && !fatal && !client.may_end() {
+            return Err(format!("{lost:?}: {:?}", client.session));
+        }
+        Ok(())
+    }
+
+    fn give_up(&mut self, client: &mut Client, error: ServerError) -> Result<(), String> {
+        let mut out = Outbox::default();
+        client.judge.disturbed = true;
+        let had = client.session.is_attached();
+        match client.session.give_up(&error, &mut out) {
+            Cancelled::NothingRunning => self.counts.nothing_running += 1,
+            Cancelled::Soon => {
+                self.counts.half_sent += 1;
+                client.cancelling = Some(error);
+            }
+            cancelled @ (Cancelled::DropBackend | Cancelled::Ended) => {
+                self.counts.cancels += 1;
+                let over = cancelled == Cancelled::Ended;
+                if client.session.is_attached() || client.is_over() != over || over && !client.may_end() {
+                    return Err(format!("{cancelled:?}: {:?}", client.session));
+                }
+                if had {
+                    self.drop_backend(client);
+                }
+            }
+        }
+        client.take(out)
+    }
+
+    /// The client leaves, and another takes its place.
+    fn hang_up(&mut self, client: &mut Client) -> Result<(), String> {
+        self.counts.hang_ups += 1;
+        if self.rng.below(2) == 0 && client.session.takes_more() {
+            let mut out = Outbox::default();
+            client
+                .session
+                .from_client(b"X\0\0\0\x04", &mut out)
+                .map_err(|violation| violation.to_string())?;
+            client.take(out)?;
+        }
+        self.replace(client, true)
+    }
+
+    /// The client is gone, and with it what it thinks of it.
+    fn replace(&mut self, client: &mut Client, cut: bool) -> Result<(), String> {
+        // What was written to the backend is on its way.
+        if client.backend.is_some() {
+            let count = client.to_server.len();
+            self.deliver_to_server(client, count);
+        }
+        let left = client.session.hang_up();
+        match (left, client.backend.take()) {
+            (Some(left), Some(mut model)) => {
+                self.counts.passed_on += 1;
+                if !client.to_session.is_empty() {
+                    return Err(format!("the next would get {}", client.to_session.escape_ascii()));
+                }
+                model.clean(left.unknown_settings);
+                self.pool.push(Backend { model, memory: left.memory });
+            }
+            (_, Some(model)) => self.retire(model),
+            (_, None) => {}
+        }
+        let start = STARTS[self.below(4)];
+        let gone = std::mem::replace(client, Client::new(start, &self.reported));
+        let halfway = !gone.half.is_empty();
+        self.verdicts.push((gone.judge.end(cut || halfway)?, gone.own));
+        Ok(())
+    }
+
+    /// Does something to the session, if it is time for it.
+    fn disturb(&mut self, client: &mut Client) -> Result<(), String> {
+        if client.is_over() || self.rng.below(self.rate) > 0 {
+            return Ok(());
+        }
+        match self.rng.below(8) {
+            0..=2 => self.lose(client),
+            3 | 4 if client.cancelling.is_none() => {
+                let reason = if self.rng.below(2) == 0 { "user request" } else { "statement timeout" };
+                self.give_up(
+                    client,
+                    ServerError::error("57014", format!("canceling statement due to {reason}")),
+                )
+            }
+            _ => self.exchange(client),
+        }
+    }
+
+    /// Takes the backend away, if that is allowed.
+    fn exchange(&mut self, client: &mut Client) -> Result<(), String> {
+        if client.backend.is_none() || !client.to_server.is_empty() {
+            return Ok(());
+        }
+        let mut out = Outbox::default();
+        match client.session.can_detach() {
+            Detach::Now => {
+                self.counts.replaced += 1;
+                let memory = client.session.detach();
+                let model = client.backend.take().expect("a backend");
+                if memory.is_spoilt() {
+                    self.retire(model);
+                } else {
+                    self.pool.push(Backend { model, memory });
+                }
+            }
+            Detach::AfterReadingSettings => client.session.read_settings(&mut out),
+            Detach::Not(_) => {}
+        }
+        client.take(out)
+    }
+
+    /// Everything is quiet.
+    fn check(&mut self, client: &mut Client) -> Result<(), String> {
+        self.settle(client)?;
+        if client.is_over() {
+            return self.ended(client);
+        }
+        client.judge.rest().map_err(|why| format!("{why}; {:?}", client.session))?;
+        let session = &client.session;
+        if session.is_attached() && session.is_idle() && session.transaction() == TransactionStatus::Idle {
+            client.judge.check_values()?;
+        }
+        Ok(())
+    }
+
+    /// The session has ended, and the client connects again.
+    fn ended(&mut self, client: &mut Client) -> Result<(), String> {
+        self.counts.ended += 1;
+        if !client.judge.disturbed {
+            return Err("it ended for no reason".to_owned());
+        }
+        if client.half.is_empty() && !client.judge.has_ended() {
+            return Err("it ended without a word".to_owned());
+        }
+        self.replace(client, false)
+    }
+}
+
+fn run(seed: u64, scripts: &[Vec<Event>; 2]) -> Result<Counts, String> {
+    let mut rng = Seed::new(seed).fork("faults").rng();
+    let reported = Reported::new(REPORTED);
+    let mut clients = [(); 2].map(|()| {
+        let start = STARTS[usize::try_from(rng.below(4)).unwrap_or(0)];
+        Client::new(start, &reported)
+    });
+    let rate = [4, 12, 40, 120][usize::try_from(rng.below(4)).unwrap_or(0)];
+    let split = if seed.is_multiple_of(16) { 2 } else { rng.below(2) };
+    let mut run = Run {
+        rng,
+        world: World { column_type: 23 },
+        pool: Vec::new(),
+        reported,
+        committed: Vec::new(),
+        executed: Vec::new(),
+        verdicts: Vec::new(),
+        rate,
+        split,
+        counts: Counts::default(),
+    };
+    let mut at = [0; 2];
+    while at[0] < scripts[0].len() || at[1] < scripts[1].len() {
+        let mut who = run.below(2);
+        if at[who] == scripts[who].len() {
+            who = 1 - who;
+        }
+        let event = &scripts[who][at[who]];
+        at[who] += 1;
+        match event {
+            Event::Alter(column_type) => {
+                for client in &mut clients {
+                    run.check(client)?;
+                }
+                run.world.column_type = *column_type;
+            }
+            Event::Send { frames, .. } => {
+                let client = &mut clients[who];
+                run.send(client, frames)?;
+                if client.is_over() || run.rng.below(4) > 0 {
+                    run.check(client)?;
+                }
+                if run.rng.below(run.rate * 2) == 0 {
+                    run.hang_up(client)?;
+                }
+            }
+        }
+    }
+    for mut client in clients {
+        run.check(&mut client)?;
+        if !client.half.is_empty() {
+            return Err("half a frame is left".to_owned());
+        }
+        if client.session.transaction() == TransactionStatus::Idle
+            && !client.session.is_idle()
+            && !client.is_over()
+        {
+            return Err(format!("not idle: {:?}", client.session));
+        }
+        run.replace(&mut client, false)?;
+    }
+    for backend in std::mem::take(&mut run.pool) {
+        run.retire(backend.model);
+    }
+    let committed: BTreeSet<String> = run.committed.iter().cloned().collect();
+    let executed: BTreeSet<&String> = run.executed.iter().collect();
+    if executed.len() != run.executed.len() {
+        return Err("a statement was executed twice".to_owned());
+    }
+    for (verdict, own) in &run.verdicts {
+        verdict.check(&committed, own)?;
+    }
+    run.counts.values = committed.len() as u64;
+    Ok(run.counts)
+}
+
+#[test]
+fn whatever_happens_a_client_sees_a_postgresql_session_that_fails_in_places() {
+    let only = std::env::var("FOREBAY_MODEL_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seeds = only.map_or(0..sessions() / 2, |seed: u64| seed..seed + 1);
+    let fails = |seed: u64, scripts: &[Vec<Event>; 2]| {
+        !matches!(catch_unwind(AssertUnwindSafe(|| run(seed, scripts))), Ok(Ok(_)))
+    };
+    let mut counts = Counts::default();
+    for seed in seeds {
+        let scripts = super::scripts(seed);
+        let result = catch_unwind(AssertUnwindSafe(|| run(seed, &scripts)));
+        let Ok(Ok(counted)) = result else {
+            let short = shrink_by(&fails, seed, scripts);
+            let text: Vec<String> =
+                short.iter().map(|events| events.iter().map(describe).collect()).collect();
+            eprintln!("seed {seed} (FOREBAY_MODEL_SEED), one client:\n{}other client:\n{}", text[0], text[1]);
+            panic!("{}", run(seed, &short).expect_err("it fails"));
+        };
+        counts.add(&counted);
+    }
+    println!("{counts:?}");
+    if only.is_none() {
+        let least = sessions() / 40;
+        for (count, what) in [
+            (counts.cuts, "cuts"),
+            (counts.cancels, "cancels"),
+            (counts.half_sent, "cancels in half a row"),
+            (counts.passed_on, "backends passed on"),
+            (counts.refused, "refusals"),
+            (counts.conflicts, "conflicts"),
+            (counts.replaced, "replacements"),
+            (counts.values, "values"),
+        ] {
+            assert!(count > least, "{count} {what}");
+        }
+    }
+}
