@@ -25,8 +25,8 @@ const LOOKS: usize = 4;
 /// The backends of one role and database.
 pub struct Backends {
     pool: DsqlPool<RawPostgres<Memory>>,
-    /// How long a client waits for a backend.
-    wait: Duration,
+    /// How long a client waits for a backend, in nanoseconds.
+    wait: AtomicU64,
     /// Whoever takes one may run on another runtime than the pool.
     moves: bool,
     /// What the server reports to a new session. Known once a backend was open.
@@ -44,7 +44,7 @@ impl Backends {
     pub(crate) fn new(pool: DsqlPool<RawPostgres<Memory>>, wait: Duration, moves: bool) -> Self {
         Self {
             pool,
-            wait,
+            wait: AtomicU64::new(nanoseconds(wait)),
             moves,
             reported: Mutex::default(),
             holders: Mutex::default(),
@@ -57,6 +57,15 @@ impl Backends {
     #[must_use]
     pub fn pool(&self) -> &DsqlPool<RawPostgres<Memory>> {
         &self.pool
+    }
+
+    /// From now on, a client waits for a backend for at most `wait`. Those that wait already do so as before.
+    pub(crate) fn set_wait(&self, wait: Duration) {
+        self.wait.store(nanoseconds(wait), Ordering::Relaxed);
+    }
+
+    fn wait(&self) -> Duration {
+        Duration::from_nanos(self.wait.load(Ordering::Relaxed))
     }
 
     /// What the server reports to a new session, such as its version. The first call may have to wait for a backend.
@@ -94,7 +103,7 @@ impl Backends {
     /// A backend that is ready now, on any thread.
     fn ready(&self, context: &mut Context<'_>) -> Option<PooledConnection<'_, RawPostgres<Memory>>> {
         loop {
-            let acquired = std::pin::pin!(self.pool.acquire_within(self.wait)).poll(context);
+            let acquired = std::pin::pin!(self.pool.acquire_within(self.wait())).poll(context);
             let Poll::Ready(Ok(mut backend)) = acquired else { return None };
             if backend.is_alive() {
                 return Some(backend);
@@ -108,7 +117,7 @@ impl Backends {
         let _waiting = Waiting::new(self);
         loop {
             self.ask_one();
-            let mut backend = self.pool.acquire_within(self.wait).await?;
+            let mut backend = self.pool.acquire_within(self.wait()).await?;
             if backend.is_alive() && self.is_here(&mut backend) {
                 return Ok(backend.into_owned());
             }
@@ -181,6 +190,10 @@ impl Backends {
             }
         }
     }
+}
+
+fn nanoseconds(wait: Duration) -> u64 {
+    u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl fmt::Debug for Backends {

@@ -9,6 +9,8 @@ mod builder;
 mod settings;
 mod value;
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,6 +29,10 @@ pub struct GatewayConfig {
     pub listen: Vec<SocketAddr>,
     /// Where its Unix socket is. Default: `/tmp/.s.PGSQL.6432`.
     pub unix_socket: Option<UnixSocket>,
+    /// Whether other processes may listen there, too. Default: no.
+    pub so_reuseport: bool,
+    /// The other processes that serve the same clients. Default: none.
+    pub peers: Option<Peers>,
     /// How clients prove who they are. Default: SCRAM.
     pub auth: Authentication,
     /// The file with those who may log in. Default: `users.toml`.
@@ -78,6 +84,24 @@ impl UnixSocket {
     pub fn path(&self) -> PathBuf {
         self.directory.join(format!(".s.PGSQL.{}", self.port))
     }
+}
+
+impl fmt::Display for UnixSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path().display().fmt(f)
+    }
+}
+
+/// The processes that serve the same clients, such as behind one load balancer. A cancel request that comes to one of them is passed on to
+/// the one that has the session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peers {
+    /// The number of this process: no other one has it.
+    pub id: u8,
+    /// Where this process listens for requests that others pass on.
+    pub listen: SocketAddr,
+    /// Where the others do, by their numbers: a host and a port.
+    pub addresses: BTreeMap<u8, String>,
 }
 
 /// The files of the gateway's certificate. They are read again by a reload.

@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -19,11 +19,12 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
 use crate::backends::Backends;
-use crate::clients::Clients;
-use crate::config::GatewayConfig;
-use crate::listener::{Accepted, Bound};
-use crate::login::{self, ClientStream, LoggedIn, LoginPolicy, LoginShared, Peer};
+use crate::clients::{Clients, Connection, Owner};
+use crate::config::{GatewayConfig, UnixSocket};
+use crate::listener::{self, Accepted, Bound, Listener};
+use crate::login::{self, CancelRequest, ClientStream, LoggedIn, LoginPolicy, LoginShared, Peer};
 use crate::metrics;
+use crate::peers;
 use crate::protocol::{ServerError, Severity, write};
 use crate::refusal;
 use crate::relay::{End, Policy, Relay};
@@ -35,6 +36,8 @@ use crate::workers::{Load, Workers};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a client may take to close its side at the end.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
+/// How long a cancel request may take on its way to a peer.
+const PEER_TIME: Duration = Duration::from_secs(5);
 /// How long transactions may take to finish after the grace period.
 const LAST_CALL: Duration = Duration::from_secs(5);
 
@@ -59,7 +62,7 @@ pub enum StartError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// It cannot listen there.
-    #[error("cannot listen on {on}: {error}")]
+    #[error("cannot listen on {on}: {error}{}", remedy(error))]
     Listen {
         /// An address, or the path of a socket.
         on: String,
@@ -76,24 +79,77 @@ pub enum StartError {
     },
 }
 
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; another process listens there: stop it, choose another port, or set so_reuseport to share the port with it"
+        }
+        io::ErrorKind::AlreadyExists => "; remove what is there, or choose another unix_socket_dir",
+        io::ErrorKind::PermissionDenied => {
+            "; choose a port above 1023, and a directory that this process may write to"
+        }
+        io::ErrorKind::NotFound => "; make the directory first",
+        _ => "",
+    }
+}
+
 /// A running gateway. Dropping it stops it from listening; sessions go on until their clients leave.
 pub struct Gateway {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
+    peer_address: Option<SocketAddr>,
     unix_socket: Option<PathBuf>,
+    /// Ends the listeners, whose tasks have a receiver each.
     stop: watch::Sender<bool>,
+    /// Ends the listener for peers when it is dropped. It goes on during a drain.
+    _hear_peers: watch::Sender<()>,
 }
 
 struct Shared {
     login: LoginShared,
     config: RwLock<Arc<GatewayConfig>>,
     clients: Arc<Clients>,
-    backends: Mutex<BTreeMap<(String, String), Arc<Backends>>>,
+    pools: Mutex<Pools>,
+    /// One reload at a time.
+    reloading: tokio::sync::Mutex<()>,
     cluster: Box<dyn Cluster>,
     workers: Workers,
     /// The workers have runtimes of their own.
     moves: bool,
     runtime: Arc<dyn Runtime>,
+}
+
+/// The backends of each role and database.
+#[derive(Default)]
+struct Pools {
+    /// Those that users have.
+    active: BTreeMap<RoleKey, Arc<Backends>>,
+    /// Those that no user has any more. Their clients keep them open.
+    retired: BTreeMap<RoleKey, Weak<Backends>>,
+}
+
+/// A role and a database.
+type RoleKey = (String, String);
+
+impl Pools {
+    fn find(&self, key: &RoleKey) -> Option<Arc<Backends>> {
+        let retired = || self.retired.get(key).and_then(Weak::upgrade);
+        self.active.get(key).cloned().or_else(retired)
+    }
+
+    /// From now on, these are the ones that users have. Returns the others: drop them without a lock.
+    fn replace(&mut self, active: BTreeMap<RoleKey, Arc<Backends>>) -> BTreeMap<RoleKey, Arc<Backends>> {
+        let before = std::mem::replace(&mut self.active, active);
+        self.retired.extend(before.iter().map(|(key, backends)| (key.clone(), Arc::downgrade(backends))));
+        self.retired.retain(|key, backends| !self.active.contains_key(key) && backends.strong_count() > 0);
+        before
+    }
+
+    /// All that are open.
+    fn all(&self) -> Vec<Arc<Backends>> {
+        let retired = self.retired.values().filter_map(Weak::upgrade);
+        self.active.values().cloned().chain(retired).collect()
+    }
 }
 
 impl Gateway {
@@ -142,44 +198,68 @@ impl Gateway {
         moves: bool,
     ) -> Result<Self, StartError> {
         let policy = LoginPolicy::load(&config)?;
-        let mut listeners = Vec::new();
-        let mut addresses = Vec::new();
-        for address in &config.listen {
-            let bound = Bound::tcp(*address, workers.count());
-            let bound = bound.map_err(|error| StartError::Listen { on: address.to_string(), error })?;
-            addresses.extend(bound.first().and_then(Bound::address));
-            listeners.extend(bound.into_iter().enumerate());
-        }
-        if let Some(socket) = &config.unix_socket {
-            let on = || socket.path().display().to_string();
-            let listener = Bound::unix(&socket.path(), socket.mode);
-            listeners.push((0, listener.map_err(|error| StartError::Listen { on: on(), error })?));
-        }
-        let unix_socket = config.unix_socket.as_ref().map(crate::config::UnixSocket::path);
+        check_places(&config)?;
         let shared = Arc::new(Shared {
             login: LoginShared::new(policy, Arc::clone(&runtime)),
+            clients: Clients::new(config.peers.as_ref().map(|peers| peers.id)),
             config: RwLock::new(Arc::new(config)),
-            clients: Clients::new(),
-            backends: Mutex::default(),
+            pools: Mutex::default(),
+            reloading: tokio::sync::Mutex::default(),
             cluster: Box::new(cluster),
             workers,
             moves,
             runtime,
         });
-        let wait = shared.config.read().timeouts.backend;
-        shared.open_pools(&shared.login.policy(), wait).await?;
+        let config = Arc::clone(&shared.config.read());
+        let pools = shared.open_pools(&shared.login.policy(), config.timeouts.backend).await?;
+        shared.pools.lock().replace(pools);
+        // Only now, as a client that connects is to be served: a process that still serves the port goes on until then.
+        let mut listeners = Vec::new();
+        let mut addresses = Vec::new();
+        for address in &config.listen {
+            let bound = Bound::tcp(*address, shared.workers.count(), config.so_reuseport);
+            let bound = bound.map_err(|error| StartError::Listen { on: address.to_string(), error })?;
+            addresses.extend(bound.first().and_then(Bound::address));
+            listeners.extend(bound.into_iter().enumerate());
+        }
+        if let Some(socket) = &config.unix_socket {
+            let unique = shared.runtime.entropy();
+            let listener = Bound::unix(&socket.path(), socket.mode, config.so_reuseport, unique);
+            listeners
+                .push((0, listener.map_err(|error| StartError::Listen { on: socket.to_string(), error })?));
+        }
+        let unix_socket = config.unix_socket.as_ref().map(UnixSocket::path);
+        let mut peer_address = None;
+        let (hear_peers, heard) = watch::channel(());
+        if let Some(peers) = &config.peers {
+            let bound = Bound::tcp(peers.listen, 1, false);
+            let bound = bound.map_err(|error| StartError::Listen { on: peers.listen.to_string(), error })?;
+            for bound in bound {
+                peer_address = bound.address();
+                shared
+                    .workers
+                    .runtime(0)
+                    .spawn(Box::pin(Arc::clone(&shared).hear_peers(bound, heard.clone())));
+            }
+        }
         let (stop, stopped) = watch::channel(false);
         for (worker, bound) in listeners {
             let task = Arc::clone(&shared).listen(worker, bound, stopped.clone());
             shared.workers.runtime(worker).spawn(Box::pin(task));
         }
-        Ok(Self { shared, addresses, unix_socket, stop })
+        Ok(Self { shared, addresses, peer_address, unix_socket, stop, _hear_peers: hear_peers })
     }
 
     /// Where it listens for TCP connections.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Where it listens for cancel requests that its peers pass on.
+    #[must_use]
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.peer_address
     }
 
     /// Its Unix socket.
@@ -200,60 +280,80 @@ impl Gateway {
         self.shared.clients.count()
     }
 
-    /// The backends of each role and database.
+    /// The backends of each role and database that users have.
     #[must_use]
     pub fn backends(&self) -> Vec<((String, String), Arc<Backends>)> {
         self.shared
-            .backends
+            .pools
             .lock()
+            .active
             .iter()
             .map(|(role, backends)| (role.clone(), Arc::clone(backends)))
             .collect()
     }
 
-    /// Reads users and certificates again, and takes limits and timeouts from `config`. Clients that are connected stay as they are.
-    /// Where it listens does not change. With an error, nothing changes.
+    /// Reads users and certificates again, and takes limits, timeouts and peers from `config`. Clients that are connected stay as they
+    /// are. A role that no user has any more keeps its connections until its last client has left. Where it listens does not change. With
+    /// an error, nothing changes.
     ///
     /// # Errors
     /// Every problem with the files, or a role that the cluster does not let in.
     ///
     /// # Cancel safety
-    /// Dropping the future changes nothing, except that a pool of a new role may be open already.
+    /// Dropping the future changes nothing, and closes what was opened.
     pub async fn reload(&self, config: GatewayConfig) -> Result<(), StartError> {
+        let shared = &self.shared;
+        let _alone = shared.reloading.lock().await;
         let policy = LoginPolicy::load(&config)?;
-        self.shared.open_pools(&policy, config.timeouts.backend).await?;
-        *self.shared.config.write() = Arc::new(config);
-        self.shared.login.replace(policy);
+        let wait = config.timeouts.backend;
+        let pools = shared.open_pools(&policy, wait).await?;
+        pools.values().for_each(|backends| backends.set_wait(wait));
+        let before = shared.pools.lock().replace(pools);
+        *shared.config.write() = Arc::new(config);
+        shared.login.replace(policy);
+        drop(before);
         Ok(())
     }
 
-    /// Shuts down: lets nobody in, gives clients `grace` to leave by themselves, and then ends idle sessions (57P01), and the others as
-    /// soon as their transaction ends. Returns how many had to be cut off in the middle of one.
+    /// Shuts down: stops listening, gives clients `grace` to leave by themselves, and then ends idle sessions (57P01), and the others as
+    /// soon as their transaction ends. Clients that were connecting when it began are served like the others; those that log in after
+    /// the grace are refused (57P03). Returns how many had to be cut off in the middle of a transaction.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the waiting; nobody is let in any more all the same. It can be called again, such as without a grace.
+    /// Dropping the future stops the waiting; nobody can connect any more all the same. It can be called again, such as without a grace.
     pub async fn drain(&self, grace: Duration) -> usize {
         let Shared { login, clients, runtime, .. } = &*self.shared;
-        login.drain();
         self.stop.send_replace(true);
-        let left = async |ask: Option<Ask>, wait: Duration| {
-            if let Some(ask) = ask {
-                clients.ask_all(ask);
-            }
-            rt::within(&**runtime, wait, clients.gone()).await.is_some()
+        let left = async {
+            self.stop.closed().await;
+            clients.disconnected().await;
         };
-        if left(None, grace).await || left(Some(Ask::End), LAST_CALL).await {
+        let left = rt::within(&**runtime, grace, left).await;
+        // Before all are asked to end: whoever enters later finds this.
+        login.drain();
+        if left.is_some() {
+            self.close_pools().await;
+            return 0;
+        }
+        clients.ask_all(Ask::End);
+        let left = async {
+            self.stop.closed().await;
+            clients.gone().await;
+        };
+        if rt::within(&**runtime, LAST_CALL, left).await.is_some() {
             self.close_pools().await;
             return 0;
         }
         let cut = clients.count();
-        left(Some(Ask::EndNow), CLOSE_TIME * 2).await;
+        clients.ask_all(Ask::EndNow);
+        rt::within(&**runtime, CLOSE_TIME * 2, clients.gone()).await;
         self.close_pools().await;
         cut
     }
 
     async fn close_pools(&self) {
-        for (_, backends) in self.backends() {
+        let pools = self.shared.pools.lock().all();
+        for backends in pools {
             backends.pool().drain(LAST_CALL).await;
         }
     }
@@ -268,53 +368,81 @@ impl fmt::Debug for Gateway {
     }
 }
 
+/// Whether it will be able to listen. Pools take a while to open, and an operator should not wait for that to learn it.
+fn check_places(config: &GatewayConfig) -> Result<(), StartError> {
+    let peers = config.peers.as_ref().map(|peers| (peers.listen, false));
+    let tcp = config.listen.iter().map(|address| (*address, config.so_reuseport)).chain(peers);
+    for (address, shared) in tcp {
+        let checked = listener::check_tcp(address, shared);
+        checked.map_err(|error| StartError::Listen { on: address.to_string(), error })?;
+    }
+    if let Some(socket) = &config.unix_socket {
+        let checked = listener::check_unix(&socket.path(), config.so_reuseport);
+        checked.map_err(|error| StartError::Listen { on: socket.to_string(), error })?;
+    }
+    Ok(())
+}
+
 impl Shared {
-    /// Opens a pool for each role that users have, unless there is one. Clients wait for a connection of a new one for at most `wait`.
-    async fn open_pools(&self, policy: &LoginPolicy, wait: Duration) -> Result<(), StartError> {
+    /// The pools of all roles that users have: those that are open, and new ones. Clients wait for a connection of a new one for at most
+    /// `wait`.
+    async fn open_pools(
+        &self,
+        policy: &LoginPolicy,
+        wait: Duration,
+    ) -> Result<BTreeMap<RoleKey, Arc<Backends>>, StartError> {
+        let mut pools = BTreeMap::new();
         for (role, database) in policy.users.roles() {
             let key = (role.to_owned(), database.to_owned());
-            if self.backends.lock().contains_key(&key) {
-                continue;
-            }
-            let opened = self.cluster.open(role, database).await;
-            let pool = opened.map_err(|error| StartError::Cluster { role: role.to_owned(), error })?;
-            self.backends.lock().insert(key, Arc::new(Backends::new(pool, wait, self.moves)));
+            let open = self.pools.lock().find(&key);
+            let backends = match open {
+                Some(backends) => backends,
+                None => {
+                    let opened = self.cluster.open(role, database).await;
+                    let pool =
+                        opened.map_err(|error| StartError::Cluster { role: role.to_owned(), error })?;
+                    Arc::new(Backends::new(pool, wait, self.moves))
+                }
+            };
+            pools.insert(key, backends);
         }
-        Ok(())
+        Ok(pools)
     }
 
     async fn listen(self: Arc<Self>, here: usize, bound: Bound, mut stop: watch::Receiver<bool>) {
-        let listener = match bound.listen() {
+        let mut listener = match bound.listen() {
             Ok(listener) => listener,
             Err(error) => return tracing::error!(%error, "a worker cannot listen"),
         };
+        self.accept(&listener, here, async { drop(stop.wait_for(|stopped| *stopped).await) }).await;
+        // If the sender is gone, so is the gateway.
+        if stop.has_changed().is_err() {
+            return;
+        }
+        // Who has connected is served, and who connects from now on finds the successor, if there is one.
+        let time = listener.close_door();
+        self.accept(&listener, here, self.runtime.sleep_until(self.runtime.now() + time)).await;
+        match listener.rest() {
+            Ok(rest) => rest.into_iter().for_each(|accepted| self.place(accepted, here)),
+            Err(error) => tracing::warn!(%error, "clients could not be accepted"),
+        }
+    }
+
+    /// Accepts clients until `end`.
+    async fn accept(self: &Arc<Self>, listener: &Listener, here: usize, end: impl Future<Output = ()>) {
+        let mut end = pin!(end);
         loop {
-            let mut stopped = pin!(stop.wait_for(|stopped| *stopped));
             let mut accept = pin!(listener.accept());
             let accepted = poll_fn(|context| {
-                // If the sender is gone, so is the gateway.
-                if stopped.as_mut().poll(context).is_ready() {
+                if end.as_mut().poll(context).is_ready() {
                     return Poll::Ready(None);
                 }
                 accept.as_mut().poll(context).map(Some)
             });
-            let Some(accepted) = accepted.await else { return };
-            match accepted {
-                Ok(accepted) => {
-                    let (worker, load) = self.workers.place(here);
-                    let served =
-                        if worker == here { Ok(accepted) } else { accepted.leave().map(Accepted::Left) };
-                    match served {
-                        Ok(accepted) => {
-                            let task = Arc::clone(&self).welcome(accepted, worker, load);
-                            self.workers.runtime(worker).spawn(Box::pin(task));
-                        }
-                        Err(error) => {
-                            tracing::warn!(%error, "a client could not be passed to another worker")
-                        }
-                    }
-                }
-                Err(error) => {
+            match accepted.await {
+                None => return,
+                Some(Ok(accepted)) => self.place(accepted, here),
+                Some(Err(error)) => {
                     tracing::warn!(%error, "a client could not be accepted");
                     self.runtime.sleep_until(self.runtime.now() + ACCEPT_PAUSE).await;
                 }
@@ -322,15 +450,92 @@ impl Shared {
         }
     }
 
+    /// Gives a client to a worker.
+    fn place(self: &Arc<Self>, accepted: Accepted, here: usize) {
+        let connection = self.clients.connected();
+        let (worker, load) = self.workers.place(here);
+        let served = if worker == here { Ok(accepted) } else { accepted.leave().map(Accepted::Left) };
+        match served {
+            Ok(accepted) => {
+                let task = Arc::clone(self).welcome(accepted, worker, load, connection);
+                self.workers.runtime(worker).spawn(Box::pin(task));
+            }
+            Err(error) => tracing::warn!(%error, "a client could not be passed to another worker"),
+        }
+    }
+
     /// Serves a client on this worker.
-    async fn welcome(self: Arc<Self>, accepted: Accepted, worker: usize, load: Load) {
+    async fn welcome(self: Arc<Self>, accepted: Accepted, worker: usize, load: Load, connection: Connection) {
         match accepted.arrive() {
             Ok(Accepted::Tcp(socket, peer)) => self.serve(socket, Peer::Tcp(peer), worker).await,
             Ok(Accepted::Unix(socket)) => self.serve(socket, Peer::Unix, worker).await,
             Ok(Accepted::Left(_)) => {}
             Err(error) => tracing::warn!(%error, "a client could not be passed to another worker"),
         }
-        drop(load);
+        drop((load, connection));
+    }
+
+    /// Listens for cancel requests that peers pass on.
+    async fn hear_peers(self: Arc<Self>, bound: Bound, mut gone: watch::Receiver<()>) {
+        let listener = match bound.listen() {
+            Ok(listener) => listener,
+            Err(error) => return tracing::error!(%error, "peers cannot be heard"),
+        };
+        let mut gone = pin!(async { while gone.changed().await.is_ok() {} });
+        loop {
+            let mut accept = pin!(listener.accept());
+            let accepted = poll_fn(|context| {
+                if gone.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(None);
+                }
+                accept.as_mut().poll(context).map(Some)
+            });
+            match accepted.await {
+                None => return,
+                Some(Ok(Accepted::Tcp(socket, peer))) => {
+                    let shared = Arc::clone(&self);
+                    let heard = async move {
+                        match login::passed_on(socket, Peer::Tcp(peer), &shared.login).await {
+                            Ok(request) => {
+                                metrics::peer_cancel("received");
+                                // It is not passed on again, whatever its key says: so it cannot go round in circles.
+                                shared.clients.cancel(request.key());
+                            }
+                            Err(error) => {
+                                tracing::info!(%peer, %error, "this was not a cancel request of a peer")
+                            }
+                        }
+                    };
+                    self.workers.runtime(0).spawn(Box::pin(heard));
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "a peer could not be accepted");
+                    self.runtime.sleep_until(self.runtime.now() + ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Cancels a statement here, or passes the request on to the process that has the session.
+    async fn cancel<S>(&self, request: CancelRequest<S>) {
+        let key = request.key();
+        let Owner::Peer(id) = self.clients.owner(key) else { return self.clients.cancel(key) };
+        let config = Arc::clone(&self.config.read());
+        let Some(address) = config.peers.as_ref().and_then(|peers| peers.addresses.get(&id)) else {
+            return metrics::peer_cancel("unknown");
+        };
+        match rt::within(&*self.runtime, PEER_TIME, peers::pass_on(address, key)).await {
+            Some(Ok(())) => metrics::peer_cancel("passed_on"),
+            failed => {
+                metrics::peer_cancel("failed");
+                let error = failed.map_or_else(
+                    || "no answer in time".to_owned(),
+                    |result| result.err().map_or_else(String::new, |error| error.to_string()),
+                );
+                tracing::warn!(peer = id, %address, %error, "a cancel request could not be passed on");
+            }
+        }
     }
 
     /// One connection, from its first byte to its last.
@@ -344,7 +549,7 @@ impl Shared {
                 metrics::login("accepted");
                 self.relay(*client, worker).await;
             }
-            Ok(login::Accepted::Cancel(key)) => self.clients.cancel(key),
+            Ok(login::Accepted::Cancel(request)) => self.cancel(request).await,
             Ok(login::Accepted::Gone) => {}
             Err(error) => {
                 metrics::login(error.label());
@@ -360,16 +565,18 @@ impl Shared {
     {
         let LoggedIn { mut stream, user, start, unread, mut unsent, slot } = client;
         let key = (user.role.clone(), user.database.clone());
-        let backends = self.backends.lock().get(&key).cloned();
-        // A reload adds the pools before the users.
-        let Some(backends) = backends else { return };
-        let reported = match Box::pin(backends.reported()).await {
-            Ok(reported) => reported,
+        let found = self.pools.lock().find(&key);
+        let ready = match found {
+            Some(backends) => {
+                let reported = Box::pin(backends.reported()).await;
+                reported.map(|reported| (backends, reported)).map_err(|error| refusal::no_backend(&error))
+            }
+            None => Err(refusal::no_role()),
+        };
+        let (backends, reported) = match ready {
+            Ok(ready) => ready,
             Err(error) => {
-                write::error(
-                    &mut unsent,
-                    &ServerError { severity: Severity::Fatal, ..refusal::no_backend(&error) },
-                );
+                write::error(&mut unsent, &ServerError { severity: Severity::Fatal, ..error });
                 let _ =
                     rt::within(&*self.runtime, CLOSE_TIME, Box::pin(last_words(&mut stream, &unsent))).await;
                 return;

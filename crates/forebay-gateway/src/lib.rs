@@ -23,6 +23,7 @@ mod clients;
 mod document;
 mod gateway;
 mod listener;
+mod peers;
 mod refusal;
 mod relay;
 mod seat;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,6 +16,9 @@ const BACKLOG: i32 = 4_096;
 /// A client that is silent for this long is probed.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
+/// How long the last packet of a client that connects may be under way.
+const HANDSHAKE: Duration = Duration::from_millis(200);
+
 /// A socket that listens, before a worker takes it.
 #[derive(Debug)]
 pub(crate) enum Bound {
@@ -23,26 +26,58 @@ pub(crate) enum Bound {
     Unix(StdUnixListener, SocketFile),
 }
 
+/// Whether this process may listen on that port. With `shared`, others may do so, too.
+pub(crate) fn check_tcp(address: SocketAddr, shared: bool) -> io::Result<()> {
+    let socket = bind(address, shared)?;
+    // Sockets that listen show only to those that listen.
+    if shared { Ok(()) } else { socket.listen(1) }
+}
+
+/// Whether this process may have that Unix socket. With `shared`, it may take it from another.
+pub(crate) fn check_unix(path: &Path, shared: bool) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => Err(io::ErrorKind::AlreadyExists.into()),
+        Ok(_) if !shared && StdUnixStream::connect(path).is_ok() => Err(io::ErrorKind::AddrInUse.into()),
+        _ => Ok(()),
+    }
+}
+
 impl Bound {
-    /// Listens on a TCP port, with a socket for each of so many workers: the system gives each client to one of them.
-    pub(crate) fn tcp(address: SocketAddr, workers: usize) -> io::Result<Vec<Self>> {
+    /// Listens on a TCP port, with a socket for each of so many workers: the system gives each client to one of them. With `shared`,
+    /// other processes may listen there, too.
+    pub(crate) fn tcp(address: SocketAddr, workers: usize, shared: bool) -> io::Result<Vec<Self>> {
+        let mut bound = Vec::new();
         // Sockets that share a port do not notice that somebody else has it. One that shares nothing does.
-        let address = listen(address, false)?.local_addr()?;
-        (0..workers).map(|_| Ok(Self::Tcp(listen(address, true)?))).collect()
+        let address = if shared { address } else { listen(address, false)?.local_addr()? };
+        for _ in 0..workers {
+            // The first one may have been given a port by the system.
+            let address = bound.first().map_or(Ok(address), StdTcpListener::local_addr)?;
+            bound.push(listen(address, true)?);
+        }
+        Ok(bound.into_iter().map(Self::Tcp).collect())
     }
 
-    /// Listens on a Unix socket, which those may use that `mode` lets.
-    pub(crate) fn unix(path: &Path, mode: u32) -> io::Result<Self> {
-        match StdUnixStream::connect(path) {
-            Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
-            // Left over from a process that is gone.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
-            Err(_) => {}
-        }
-        let listener = StdUnixListener::bind(path)?;
-        let file = SocketFile(path.to_owned());
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    /// Listens on a Unix socket, which those may use that `mode` lets. With `shared`, it takes the place of another process's socket.
+    ///
+    /// It is made in a directory that nobody else can enter, called something with `unique`. So it has its mode before others see it.
+    pub(crate) fn unix(path: &Path, mode: u32, shared: bool, unique: u64) -> io::Result<Self> {
+        check_unix(path, shared)?;
+        let private = PrivateDirectory::new(path, unique)?;
+        let made = private.0.join("s");
+        let listener = StdUnixListener::bind(&made)?;
+        std::fs::set_permissions(&made, std::fs::Permissions::from_mode(mode))?;
         listener.set_nonblocking(true)?;
+        if shared {
+            std::fs::rename(&made, path)?;
+        } else {
+            remove_stale(path)?;
+            // Unlike a renamed file, a link replaces nothing.
+            std::fs::hard_link(&made, path).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => io::ErrorKind::AddrInUse.into(),
+                _ => error,
+            })?;
+        }
+        let file = SocketFile::new(path)?;
         Ok(Self::Unix(listener, file))
     }
 
@@ -59,37 +94,62 @@ impl Bound {
         Ok(match self {
             Self::Tcp(listener) => Listener::Tcp(TcpListener::from_std(listener)?),
             Self::Unix(listener, file) => {
-                Listener::Unix { listener: UnixListener::from_std(listener)?, _file: file }
+                Listener::Unix { listener: UnixListener::from_std(listener)?, file: Some(file) }
             }
         })
     }
 }
 
-fn listen(address: SocketAddr, shared: bool) -> io::Result<StdTcpListener> {
+fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(shared)?;
     socket.set_nonblocking(true)?;
-    // On Linux, clients' sockets inherit them.
-    set_options(&socket)?;
+    // On Linux, clients' sockets inherit what is set here.
+    prepare(&socket)?;
     socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+fn listen(address: SocketAddr, shared: bool) -> io::Result<StdTcpListener> {
+    let socket = bind(address, shared)?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
-/// What a client's socket needs.
-fn set_options(socket: &Socket) -> io::Result<()> {
-    // A request is one write, and should not wait for another.
-    socket.set_tcp_nodelay(true)?;
-    // A client that vanished gives its backend back in the end.
-    socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(KEEPALIVE))
+/// Removes the socket of a process that is gone.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    match StdUnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        _ => Ok(()),
+    }
+}
+
+/// A directory that only this user can enter, until it is dropped.
+struct PrivateDirectory(PathBuf);
+
+impl PrivateDirectory {
+    /// One beside `path`.
+    fn new(path: &Path, unique: u64) -> io::Result<Self> {
+        // Half of it: the path of a socket must be short.
+        let directory = path.with_file_name(format!(".fgw-{:08x}", unique >> 32));
+        std::fs::DirBuilder::new().mode(0o700).create(&directory)?;
+        Ok(Self(directory))
+    }
+}
+
+impl Drop for PrivateDirectory {
+    fn drop(&mut self) {
+        // What cannot be removed is in nobody's way.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// A socket that clients connect to.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    Unix { listener: UnixListener, _file: SocketFile },
+    Unix { listener: UnixListener, file: Option<SocketFile> },
 }
 
 /// A client's socket.
@@ -128,14 +188,31 @@ impl Accepted {
     }
 }
 
-/// The file of a Unix socket. It is removed with the listener.
+/// The file of a Unix socket. It is removed with the listener, unless another process has put its own in its place.
 #[derive(Debug)]
-pub(crate) struct SocketFile(PathBuf);
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// Its device, and its number there.
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), identity: identity(path)? })
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path)?;
+    Ok((found.dev(), found.ino()))
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody else may have removed it.
-        let _ = std::fs::remove_file(&self.0);
+        if identity(&self.path).is_ok_and(|found| found == self.identity) {
+            // Somebody else may have removed it.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -145,12 +222,169 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (socket, peer) = listener.accept().await?;
-                // On Linux each has inherited them.
-                #[cfg(not(target_os = "linux"))]
-                set_options(&socket2::SockRef::from(&socket))?;
+                prepare_client(&socket2::SockRef::from(&socket))?;
                 Ok(Accepted::Tcp(socket, peer))
             }
             Self::Unix { listener, .. } => Ok(Accepted::Unix(listener.accept().await?.0)),
         }
+    }
+
+    /// Lets nobody connect any more, so that new clients find the process that listens there next. Returns how long clients that have
+    /// begun to connect may take: accept them, and call [`rest`](Self::rest) then.
+    pub(crate) fn close_door(&mut self) -> Duration {
+        match self {
+            Self::Tcp(listener) => {
+                // A client whose first packet is dropped sends it again after a second, to whoever listens then.
+                let filtered = drop_first_packets(listener);
+                let here =
+                    listener.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
+                if here || filtered.is_err() { Duration::ZERO } else { HANDSHAKE }
+            }
+            Self::Unix { file, .. } => {
+                *file = None;
+                Duration::ZERO
+            }
+        }
+    }
+
+    /// Closes it. Returns the clients that were not accepted yet.
+    pub(crate) fn rest(self) -> io::Result<Vec<Accepted>> {
+        let mut rest = Vec::new();
+        // The runtime may not have heard of all of them, so the system is asked.
+        match self {
+            Self::Tcp(listener) => {
+                let listener = listener.into_std()?;
+                while let Ok((socket, peer)) = listener.accept() {
+                    socket.set_nonblocking(true)?;
+                    prepare_client(&socket2::SockRef::from(&socket))?;
+                    rest.push(Accepted::Left(Unregistered::Tcp(socket, peer)));
+                }
+            }
+            Self::Unix { listener, .. } => {
+                let listener = listener.into_std()?;
+                while let Ok((socket, _)) = listener.accept() {
+                    socket.set_nonblocking(true)?;
+                    rest.push(Accepted::Left(Unregistered::Unix(socket)));
+                }
+            }
+        }
+        Ok(rest)
+    }
+}
+
+/// The same for a client's socket, where it has not inherited it.
+fn prepare_client(socket: &Socket) -> io::Result<()> {
+    if cfg!(target_os = "linux") { Ok(()) } else { prepare(socket) }
+}
+
+fn prepare(socket: &Socket) -> io::Result<()> {
+    // A request is one write, and should not wait for another.
+    socket.set_tcp_nodelay(true)?;
+    // A client that vanished gives its backend back in the end.
+    socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(KEEPALIVE))
+}
+
+/// Drops the packets with which clients begin to connect. Those of a client that has begun pass.
+#[cfg(target_os = "linux")]
+fn drop_first_packets(listener: &TcpListener) -> io::Result<()> {
+    use socket2::SockFilter;
+    /// Loads the byte at this place of the TCP header.
+    const LOAD: u16 = 0x30;
+    /// Jumps by whether one of these bits is set.
+    const JUMP_IF_SET: u16 = 0x45;
+    /// Takes so many bytes of the packet.
+    const RETURN: u16 = 0x06;
+    const FLAGS_AT: u32 = 13;
+    const SYN: u32 = 2;
+    socket2::SockRef::from(listener).attach_filter(&[
+        SockFilter::new(LOAD, 0, 0, FLAGS_AT),
+        SockFilter::new(JUMP_IF_SET, 0, 1, SYN),
+        SockFilter::new(RETURN, 0, 0, 0),
+        SockFilter::new(RETURN, 0, 0, u32::MAX),
+    ])
+}
+
+/// Other systems have no such filter: those that connect in the last microseconds are refused.
+#[cfg(not(target_os = "linux"))]
+fn drop_first_packets(_listener: &TcpListener) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    /// Another user could connect in between.
+    #[test]
+    fn a_unix_socket_never_has_another_mode() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(".s.PGSQL.1");
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let seen = scope.spawn(|| {
+                let mut others = 0;
+                while !done.load(Ordering::Relaxed) {
+                    others += usize::from(
+                        std::fs::metadata(&path).is_ok_and(|found| found.mode() & 0o777 != 0o700),
+                    );
+                }
+                others
+            });
+            for unique in 0..300 {
+                drop(Bound::unix(&path, 0o700, unique % 2 == 0, unique << 32).unwrap());
+            }
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(seen.join().unwrap(), 0);
+        });
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left");
+    }
+
+    #[test]
+    fn a_second_process_is_refused_or_takes_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(".s.PGSQL.1");
+        let first = Bound::unix(&path, 0o700, false, 1 << 32).unwrap();
+        let refused = |result: io::Result<Bound>| result.unwrap_err().kind();
+        assert_eq!(refused(Bound::unix(&path, 0o700, false, 2 << 32)), io::ErrorKind::AddrInUse);
+        let second = Bound::unix(&path, 0o770, true, 3 << 32).unwrap();
+        drop(first);
+        assert_eq!(mode(&path), 0o770, "the socket of the second one is still there");
+        StdUnixStream::connect(&path).unwrap();
+        // As a process leaves it that is killed.
+        let Bound::Unix(listener, file) = second else { panic!("a Unix socket") };
+        drop(listener);
+        std::mem::forget(file);
+        let third = Bound::unix(&path, 0o700, false, 4 << 32).unwrap();
+        StdUnixStream::connect(&path).unwrap();
+        drop(third);
+        std::fs::write(&path, "mine").unwrap();
+        for shared in [false, true] {
+            assert_eq!(refused(Bound::unix(&path, 0o700, shared, 5 << 32)), io::ErrorKind::AlreadyExists);
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+    }
+
+    #[test]
+    fn a_port_is_shared_only_with_those_who_ask() {
+        let first = Bound::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 2, false).unwrap();
+        let address = first[0].address().unwrap();
+        assert_eq!(first[1].address(), Some(address));
+        for refused in [check_tcp(address, false), Bound::tcp(address, 1, false).map(drop)] {
+            assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        }
+        check_tcp(address, true).unwrap();
+        let second = Bound::tcp(address, 3, true).unwrap();
+        drop(first);
+        assert_eq!(Bound::tcp(address, 1, false).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(second);
+        Bound::tcp(address, 1, false).unwrap();
+        let anywhere = Bound::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 2, true).unwrap();
+        assert_eq!(anywhere[0].address(), anywhere[1].address());
     }
 }

@@ -31,6 +31,7 @@ pub use peer::Peer;
 pub use policy::{LoginPolicy, LoginShared};
 pub use tls::TlsServer;
 
+use self::admission::LoginSlot;
 use self::refusal::{Refusal, message};
 use self::scram::{Exchange, Outcome};
 use self::startup::{First, Unreadable};
@@ -49,11 +50,29 @@ const TLS_HANDSHAKE: u8 = 0x16;
 pub enum Accepted<S> {
     /// A client that is logged in.
     Client(Box<LoggedIn<S>>),
-    /// A request to cancel what the session with this key runs. The connection is closed.
-    Cancel([u8; 8]),
+    /// A request to cancel a statement.
+    Cancel(CancelRequest<S>),
     /// It went away during the login, as health checks do, and psql before it asks for a password; or it asked to cancel something
     /// that is not here.
     Gone,
+}
+
+/// A request to cancel what the session with this key runs. Its connection is closed when this is dropped: that is all the answer that
+/// there is, and clients wait for it.
+#[derive(Debug)]
+pub struct CancelRequest<S> {
+    key: [u8; 8],
+    _stream: ClientStream<S>,
+    /// It counts as somebody who logs in for as long as it takes.
+    _slot: LoginSlot,
+}
+
+impl<S> CancelRequest<S> {
+    /// The key of the session.
+    #[must_use]
+    pub fn key(&self) -> [u8; 8] {
+        self.key
+    }
 }
 
 /// A client that is logged in.
@@ -209,7 +228,10 @@ where
                 let Entry { user, start, slot } = granted;
                 Ok(Accepted::Client(Box::new(LoggedIn { stream, user, start, unread, unsent, slot })))
             }
-            Ok(Granted::Cancel(key)) => Ok(Accepted::Cancel(key)),
+            Ok(Granted::Cancel(key, slot)) => {
+                let (stream, ..) = attempt.wire.into_parts().map_err(LoginError::Io)?;
+                Ok(Accepted::Cancel(CancelRequest { key, _stream: stream, _slot: slot }))
+            }
             Ok(Granted::Gone) | Err(Stop::Gone) => Ok(Accepted::Gone),
             Err(stop) => Err(attempt.end(stop).await),
         }
@@ -217,10 +239,40 @@ where
     rt::within(shared.runtime(), policy.timeout, login).await.unwrap_or(Err(LoginError::TimedOut))
 }
 
+/// Reads a request to cancel a statement that a peer passes on. Whoever wants anything else there is not answered.
+///
+/// # Errors
+/// If it is something else.
+///
+/// # Cancel safety
+/// Dropping the future closes the socket, and frees the peer's place.
+pub async fn passed_on<S>(socket: S, peer: Peer, shared: &LoginShared) -> Result<CancelRequest<S>, LoginError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let policy = shared.policy();
+    let read = async {
+        let slot = shared
+            .admissions()
+            .begin(&peer, &policy.limits)
+            .map_err(|crowd| LoginError::Crowded { user: None, crowd })?;
+        let mut wire = Wire::new(socket);
+        let first = match wire.first_message().await {
+            Ok(message) => startup::read(&message),
+            Err(Stop::Io(error)) => return Err(LoginError::Io(error)),
+            Err(_) => return Err(LoginError::Stranger),
+        };
+        let Ok(First::Cancel(Some(key))) = first else { return Err(LoginError::Stranger) };
+        let (stream, ..) = wire.into_parts().map_err(LoginError::Io)?;
+        Ok(CancelRequest { key, _stream: stream, _slot: slot })
+    };
+    rt::within(shared.runtime(), policy.timeout, read).await.unwrap_or(Err(LoginError::TimedOut))
+}
+
 /// What a connection may do.
 enum Granted {
     Client(Entry),
-    Cancel([u8; 8]),
+    Cancel([u8; 8], LoginSlot),
     Gone,
 }
 
@@ -247,7 +299,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Attempt<'a, S> {
         let slot = self.shared.admissions().begin(&self.peer, limits).map_err(Stop::Crowded)?;
         let start = match self.first().await {
             Ok(First::Start(start)) => start,
-            Ok(First::Cancel(key)) => return Ok(key.map_or(Granted::Gone, Granted::Cancel)),
+            Ok(First::Cancel(key)) => {
+                return Ok(key.map_or(Granted::Gone, |key| Granted::Cancel(key, slot)));
+            }
             // `first` has answered these.
             Ok(First::Tls | First::Gss) => return Ok(Granted::Gone),
             Err(stop) => return Err(stop),

@@ -23,6 +23,7 @@ metrics! {
     WAIT_DURATION "forebay_gateway_backend_wait_duration" Histogram [], "How long they waited, in milliseconds";
     DETACHED "forebay_gateway_detached_total" Counter ["reason"], "Connections to the cluster that were taken from under a live session: due, lost, wanted, idle";
     CANCELS "forebay_gateway_cancels_total" Counter [], "Statements that were cancelled, by their client or a timeout; each costs a connection";
+    PEER_CANCELS "forebay_gateway_peer_cancels_total" Counter ["outcome"], "Cancel requests for a session of another process: passed_on, received, unknown (no such peer), failed";
     ENDS "forebay_gateway_session_ends_total" Counter ["reason"], "Sessions that ended: left, broken, dismissed";
 }
 
@@ -72,6 +73,11 @@ pub(crate) fn detached(reason: &'static str) {
 
 pub(crate) fn cancelled() {
     counter!(CANCELS.name).increment(1);
+}
+
+pub(crate) fn peer_cancel(outcome: &'static str) {
+    describe();
+    counter!(PEER_CANCELS.name, "outcome" => outcome).increment(1);
 }
 
 pub(crate) fn ended(reason: &'static str) {

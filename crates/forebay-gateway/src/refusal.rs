@@ -19,6 +19,11 @@ pub(crate) fn no_backend(error: &CheckoutError) -> ServerError {
     ServerError::error(code, error.to_string()).with_hint(hint)
 }
 
+/// A reload has removed the role of this user while it logged in.
+pub(crate) fn no_role() -> ServerError {
+    ServerError::fatal("57P03", "the gateway has just been given other users").with_hint("connect again")
+}
+
 /// The gateway ends.
 pub(crate) fn shutting_down() -> ServerError {
     ServerError::fatal("57P01", "terminating connection due to administrator command")

@@ -8,8 +8,10 @@ use std::time::Duration;
 use forebay::{ConfigError, Problem};
 
 use super::settings::PREFIX;
-use super::value::{Count, FileMode, Size, Value};
-use super::{Authentication, GatewayConfig, Limits, SETTINGS, Setting, Timeouts, TlsFiles, UnixSocket};
+use super::value::{Count, FileMode, Peer, PeerId, Size, Value};
+use super::{
+    Authentication, GatewayConfig, Limits, Peers, SETTINGS, Setting, Timeouts, TlsFiles, UnixSocket,
+};
 use crate::document::{Document, closest, scalar};
 
 /// Collects the settings of a gateway. What is added later overrides what was added before. [`build`](Self::build) reports all
@@ -154,6 +156,8 @@ impl ConfigBuilder {
         };
         GatewayConfig {
             unix_socket: directory.map(|directory| UnixSocket { directory, port, mode }),
+            so_reuseport: self.one("so_reuseport").unwrap_or(false),
+            peers: self.peers(&listen),
             listen,
             auth,
             users_file: self.path("users_file").unwrap_or_else(|| "users.toml".into()),
@@ -211,6 +215,37 @@ impl ConfigBuilder {
         }
     }
 
+    /// Everything about peers, or nothing.
+    fn peers(&mut self, listens_on: &[SocketAddr]) -> Option<Peers> {
+        let id = self.one::<PeerId>("peer_id").map(|id| id.0);
+        let listen = self.one::<SocketAddr>("peer_listen");
+        let others = self.list::<Peer>("peers").unwrap_or_default();
+        let is_given = |key| self.values.contains_key(key);
+        let (has_id, has_listen, has_peers) =
+            (is_given("peer_id"), is_given("peer_listen"), is_given("peers"));
+        if (has_listen || has_peers) && !has_id {
+            let other = if has_peers { "peers" } else { "peer_listen" };
+            self.problem("peer_id", "not set", &format!("set, as {other} is"));
+        }
+        if (has_id || has_peers) && !has_listen {
+            let other = if has_peers { "peers" } else { "peer_id" };
+            self.problem("peer_listen", "not set", &format!("set, as {other} is"));
+        }
+        if let Some(listen) = listen.filter(|listen| listen.port() != 0 && listens_on.contains(listen)) {
+            self.problem("peer_listen", &listen.to_string(), "another address than those of listen");
+        }
+        let mut addresses = BTreeMap::new();
+        for Peer { id, address } in others {
+            if addresses.insert(id, address).is_some() {
+                self.problem("peers", &format!("{id} twice"), "a list that has each number once");
+            }
+        }
+        let (id, listen) = (id?, listen?);
+        // All processes may have the same list.
+        addresses.remove(&id);
+        Some(Peers { id, listen, addresses })
+    }
+
     /// What makes no sense together.
     fn check(&mut self, config: &GatewayConfig) {
         if config.listen.is_empty() && config.unix_socket.is_none() {
@@ -242,9 +277,9 @@ impl ConfigBuilder {
         for (key, _) in zero.into_iter().filter(|(_, time)| time.is_zero()) {
             self.problem(key, "0s", "above zero");
         }
-        let path = config.unix_socket.as_ref().map(UnixSocket::path);
-        // The kernel's limit for the address of a socket.
-        if path.is_some_and(|path| path.as_os_str().len() > 107) {
+        let directory = config.unix_socket.as_ref().map(|socket| &socket.directory);
+        // The kernel's limit for the address of a socket is 107, and it has a longer name while it is made.
+        if directory.is_some_and(|directory| directory.as_os_str().len() > 90) {
             self.problem("unix_socket_dir", "too long", "a path of at most 90 bytes");
         }
     }
@@ -396,6 +431,39 @@ mod tests {
         ] {
             assert!(said.contains(expected), "{expected}\n---\n{said}");
         }
+    }
+
+    #[test]
+    fn peers_are_complete_and_each_is_there_once() {
+        let text = "peer_id = 1\npeer_listen = '127.0.0.1:6433'\npeers = ['1=127.0.0.1:6433', '2=b.internal:6433']\n";
+        let peers = toml(text).build().unwrap().peers.unwrap();
+        assert_eq!((peers.id, peers.listen.port()), (1, 6433));
+        assert_eq!(peers.addresses, BTreeMap::from([(2, "b.internal:6433".to_owned())]));
+        assert!(toml("peer_id = 1\npeer_listen = '127.0.0.1:6433'").build().is_ok());
+        let said = problems(toml("peers = ['2=a:1', '2=b:1']"));
+        for expected in [
+            "peer_id is not set, but must be set, as peers is",
+            "peer_listen is not set, but must be set, as peers is",
+            "peers is 2 twice, but must be a list that has each number once",
+        ] {
+            assert!(said.contains(expected), "{expected}\n---\n{said}");
+        }
+        let said = problems(toml("peer_id = 256\npeer_listen = '127.0.0.1:6432'\npeers = ['b']"));
+        for expected in [
+            "peer_id is \"256\", but must be a number from 1 to 255",
+            "peer_listen is 127.0.0.1:6432, but must be another address than those of listen",
+            "peers is \"b\", but must be a number from 1 to 255 with a host and a port",
+        ] {
+            assert!(said.contains(expected), "{expected}\n---\n{said}");
+        }
+        assert!(!said.contains("not set"), "{said}");
+        assert!(
+            problems(toml("peer_id = 1")).contains("peer_listen is not set, but must be set, as peer_id is")
+        );
+        assert!(
+            problems(toml("peer_listen = '[::1]:1'"))
+                .contains("peer_id is not set, but must be set, as peer_listen is")
+        );
     }
 
     #[test]

@@ -52,6 +52,15 @@ pub const SETTINGS: &[Setting] = &[
         "who may connect to the Unix socket, as an octal file mode",
     ),
     setting(
+        "so_reuseport",
+        "BOOLEAN",
+        "false",
+        "whether other processes may listen on the same port, such as a successor",
+    ),
+    setting("peer_id", "NUMBER", "", "the number of this process among its peers, from 1 to 255"),
+    setting("peer_listen", "ADDRESS", "", "where to listen for cancel requests that peers pass on"),
+    setting("peers", "ID=HOST:PORT,...", "", "the `peer_listen` of each peer"),
+    setting(
         "auth",
         "METHOD",
         "scram",

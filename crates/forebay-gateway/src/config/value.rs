@@ -81,6 +81,42 @@ impl Value for Count {
     }
 }
 
+/// The number of a process.
+pub(super) struct PeerId(pub(super) u8);
+
+impl Value for PeerId {
+    const ALLOWED: &'static str = "a number from 1 to 255";
+
+    fn read(text: &str) -> Option<Self> {
+        text.parse().ok().filter(|id| *id > 0).map(Self)
+    }
+}
+
+/// A process, and where it can be reached.
+pub(super) struct Peer {
+    pub(super) id: u8,
+    pub(super) address: String,
+}
+
+impl Value for Peer {
+    const ALLOWED: &'static str = "a number from 1 to 255 with a host and a port, such as 2=10.0.0.7:6433";
+
+    fn read(text: &str) -> Option<Self> {
+        let (id, address) = text.split_once('=')?;
+        let (host, port) = address.trim().rsplit_once(':')?;
+        let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+            Some(host) => host.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => {
+                let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '_');
+                !host.is_empty() && host.chars().all(fits)
+            }
+        };
+        let has_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+        let PeerId(id) = PeerId::read(id.trim())?;
+        (is_host && has_port).then(|| Self { id, address: address.trim().to_owned() })
+    }
+}
+
 /// A number of bytes.
 pub(super) struct Size(pub(super) usize);
 
@@ -126,5 +162,30 @@ mod tests {
         );
         let mode = |text| FileMode::read(text).map(|mode| mode.0);
         assert_eq!((mode("0770"), mode("1000"), mode("8"), mode("-1")), (Some(0o770), None, None, None));
+    }
+
+    #[test]
+    fn peers_are_read() {
+        let peer = |text| Peer::read(text).map(|peer| (peer.id, peer.address));
+        assert_eq!(peer("2=10.0.0.7:6433"), Some((2, "10.0.0.7:6433".to_owned())));
+        assert_eq!(peer("255 = [::1]:1"), Some((255, "[::1]:1".to_owned())));
+        assert_eq!(peer("7=gateway-7.internal:6433"), Some((7, "gateway-7.internal:6433".to_owned())));
+        for wrong in [
+            "",
+            "2",
+            "2=",
+            "2=host",
+            "2=:1",
+            "0=a:1",
+            "256=a:1",
+            "x=a:1",
+            "2=a:0",
+            "2=a:65536",
+            "2=::1:5",
+            "2=a b:1",
+            "2=[a]:1",
+        ] {
+            assert_eq!(peer(wrong), None, "{wrong}");
+        }
     }
 }

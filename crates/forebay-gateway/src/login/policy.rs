@@ -123,7 +123,7 @@ impl LoginShared {
         &self.admissions
     }
 
-    /// From now on, clients are told that the gateway shuts down. Cancel requests still pass.
+    /// From now on, clients that log in are told that the gateway shuts down. Cancel requests still pass.
     pub fn drain(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
     }

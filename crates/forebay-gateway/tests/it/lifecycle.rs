@@ -139,6 +139,19 @@ async fn a_drain_can_be_dropped_at_any_time_and_called_again() {
 }
 
 #[tokio::test]
+async fn who_does_not_finish_is_cut_off_and_counted() {
+    let world = Plan::default().start().await;
+    let (client, connection) = world.config().connect(NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    client.batch_execute("BEGIN").await.unwrap();
+    // It has five seconds for it.
+    assert_eq!(world.gateway.drain(Duration::ZERO).await, 1);
+    assert_eq!(code(&connection.await.unwrap().unwrap_err()), "57P01");
+    assert_eq!(world.gateway.clients(), 0);
+    eventually("every connection is closed", || world.cluster.counters().live == 0).await;
+}
+
+#[tokio::test]
 async fn a_reload_adds_users_or_changes_nothing() {
     let world = Plan::default().start().await;
     let mut config = world.config();

@@ -2,9 +2,14 @@
 
 #![allow(clippy::disallowed_methods, reason = "these tests talk to a real server over real sockets")]
 
+mod cancel;
+mod cancellation;
 mod elastic;
+mod handover;
 mod lifecycle;
+mod login;
 mod manual;
+mod reload;
 mod replacement;
 mod sessions;
 mod slow_readers;

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use dsql_local::{Cluster, Config, Credentials, EngineKind, TokenClock};
@@ -12,7 +13,7 @@ use forebay_dsql::{
     TokenError, TokenRequest,
 };
 use forebay_gateway::config::{ConfigBuilder, GatewayConfig};
-use forebay_gateway::{Gateway, RawPool, WorkerThreads};
+use forebay_gateway::{Gateway, RawPool, StartError, WorkerThreads};
 use tokio_postgres::{Client, NoTls};
 
 /// Longer than anything here takes: a test that waits this long has failed.
@@ -22,9 +23,46 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct World {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) gateway: Gateway,
+    /// Behind the gateway, so that it ends first.
     _workers: Option<WorkerThreads>,
     config: GatewayConfig,
-    files: tempfile::TempDir,
+    files: Arc<tempfile::TempDir>,
+    /// Where the next pools can be held up.
+    pub(crate) gate: Arc<Gate>,
+}
+
+/// Holds up those that open pools. Each passes it twice: before a pool is open, and behind it.
+pub(crate) struct Gate {
+    passed: AtomicUsize,
+    shut_behind: AtomicUsize,
+    held: AtomicUsize,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        let [passed, held] = [0; 2].map(AtomicUsize::new);
+        Self { passed, shut_behind: AtomicUsize::new(usize::MAX), held }
+    }
+}
+
+impl Gate {
+    /// From now on, so many may pass. Those that come later wait for ever.
+    pub(crate) fn let_pass(&self, count: usize) {
+        self.shut_behind.store(self.passed.load(Relaxed).saturating_add(count), Relaxed);
+    }
+
+    /// How many have been held up.
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Relaxed)
+    }
+
+    async fn pass(&self) {
+        if self.passed.load(Relaxed) >= self.shut_behind.load(Relaxed) {
+            self.held.fetch_add(1, Relaxed);
+            std::future::pending::<()>().await;
+        }
+        self.passed.fetch_add(1, Relaxed);
+    }
 }
 
 /// How to make a world.
@@ -51,29 +89,35 @@ impl Plan {
     }
 
     pub(crate) async fn start(self) -> World {
-        let cluster = Arc::new(
-            Cluster::start(Config {
-                engine: self.engine,
-                credentials: vec![Credentials::new("AKIDEXAMPLE", "not-a-secret")],
-                token_clock: TokenClock::Emulator,
-                ..Config::default()
-            })
-            .unwrap(),
-        );
+        let cluster = Cluster::start(Config {
+            engine: self.engine,
+            credentials: vec![Credentials::new("AKIDEXAMPLE", "not-a-secret")],
+            token_clock: TokenClock::Emulator,
+            ..Config::default()
+        });
         let files = tempfile::tempdir().unwrap();
-        let users = files.path().join("users.toml");
-        std::fs::write(&users, "[[user]]\nname = 'app'\nrole = 'admin'\n").unwrap();
+        std::fs::write(files.path().join("users.toml"), "[[user]]\nname = 'app'\nrole = 'admin'\n").unwrap();
+        self.start_beside(Arc::new(cluster.unwrap()), Arc::new(files), Arc::default()).await.unwrap()
+    }
+
+    /// A gateway to this cluster, with the users of these files.
+    async fn start_beside(
+        self,
+        cluster: Arc<Cluster>,
+        files: Arc<tempfile::TempDir>,
+        gate: Arc<Gate>,
+    ) -> Result<World, StartError> {
         let mut config = ConfigBuilder::default()
             .flag("listen", "127.0.0.1:0")
             .flag("unix_socket_dir", "")
             .flag("auth", "trust")
             .flag("mode", self.mode)
-            .flag("users_file", &users.display().to_string());
+            .flag("users_file", &files.path().join("users.toml").display().to_string());
         for (name, value) in self.settings {
             config = config.flag(name, &value);
         }
-        let local =
-            Local { cluster: Arc::clone(&cluster), connections: self.connections, variables: self.variables };
+        let Self { connections, variables, .. } = self;
+        let local = Local { cluster: Arc::clone(&cluster), gate: Arc::clone(&gate), connections, variables };
         let runtime = Arc::new(TokioRuntime::current().unwrap());
         let config = config.build().unwrap();
         let workers = (self.workers > 0).then(|| WorkerThreads::start(self.workers).unwrap());
@@ -81,11 +125,21 @@ impl Plan {
             None => Gateway::start(config.clone(), local, runtime).await,
             Some(workers) => Gateway::start_on(config.clone(), local, runtime, workers.runtimes()).await,
         };
-        World { cluster, gateway: gateway.unwrap(), _workers: workers, config, files }
+        Ok(World { cluster, gateway: gateway?, _workers: workers, config, files, gate })
     }
 }
 
 impl World {
+    /// Another gateway, to the same cluster and with the same users.
+    pub(crate) async fn beside(&self, plan: Plan) -> Result<Self, StartError> {
+        self.beside_held_at(plan, Arc::default()).await
+    }
+
+    /// The same, held up at this gate.
+    pub(crate) async fn beside_held_at(&self, plan: Plan, gate: Arc<Gate>) -> Result<Self, StartError> {
+        plan.start_beside(Arc::clone(&self.cluster), Arc::clone(&self.files), gate).await
+    }
+
     /// The configuration that the gateway was started with.
     pub(crate) fn gateway_config(&self) -> GatewayConfig {
         self.config.clone()
@@ -130,6 +184,7 @@ struct Local {
     cluster: Arc<Cluster>,
     connections: usize,
     variables: Vec<(&'static str, String)>,
+    gate: Arc<Gate>,
 }
 
 impl forebay_gateway::Cluster for Local {
@@ -152,7 +207,10 @@ impl forebay_gateway::Cluster for Local {
             for (name, value) in &self.variables {
                 options = options.variable(*name, value);
             }
-            DsqlPool::connect(options.build()?, Keys(Arc::clone(&self.cluster))).await
+            self.gate.pass().await;
+            let pool = DsqlPool::connect(options.build()?, Keys(Arc::clone(&self.cluster))).await?;
+            self.gate.pass().await;
+            Ok(pool)
         })
     }
 }

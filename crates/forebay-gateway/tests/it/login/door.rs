@@ -113,7 +113,7 @@ where
             drop(serve(*client).await);
             return;
         }
-        Ok(Accepted::Cancel(key)) => Visit::Cancel(key),
+        Ok(Accepted::Cancel(request)) => Visit::Cancel(request.key()),
         Ok(Accepted::Gone) => Visit::Gone,
         Err(error) => Visit::Refused(error),
     };
