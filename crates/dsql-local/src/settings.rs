@@ -1,6 +1,7 @@
 //! The settings of a session, for SET and SHOW.
 
 mod options;
+mod time_zone;
 
 use std::collections::BTreeMap;
 
@@ -193,7 +194,10 @@ impl Settings {
         let value = value.trim().trim_matches('\'');
         let (name, default, ..) = settable(name)?;
         let default = self.initial.get(name).map_or(*default, String::as_str);
-        let value = if reset || value.eq_ignore_ascii_case("default") { default } else { value };
+        let is_default = value.eq_ignore_ascii_case("default")
+            || *name == "TimeZone" && value.eq_ignore_ascii_case("local");
+        let offset = if *name == "TimeZone" { time_zone::canonical(value) } else { None };
+        let value = if reset || is_default { default } else { offset.as_deref().unwrap_or(value) };
         if *name == "client_encoding"
             && !matches!(value.to_ascii_uppercase().as_str(), "UTF8" | "UTF-8" | "UNICODE")
         {
@@ -277,6 +281,13 @@ mod tests {
             assert_eq!(set(&mut settings, sql), Ok(vec![("application_name", "a".to_owned())]), "{sql}");
         }
         assert_eq!(set(&mut settings, "SET TIME ZONE 'UTC'"), Ok(vec![("TimeZone", "UTC".to_owned())]));
+        for (sql, zone) in [
+            ("SET TIME ZONE INTERVAL '+05:30' HOUR TO MINUTE", "<+05:30>-05:30"),
+            ("SET TimeZone = -7", "<-07>+07"),
+            ("SET TIME ZONE LOCAL", "UTC"),
+        ] {
+            assert_eq!(set(&mut settings, sql), Ok(vec![("TimeZone", zone.to_owned())]), "{sql}");
+        }
         assert_eq!(settings.show("APPLICATION_NAME").unwrap(), ("application_name", "a"));
         assert_eq!(set(&mut settings, "RESET ALL"), Ok(vec![("application_name", String::new())]));
         assert_eq!(settings.show("application_name").unwrap(), ("application_name", ""));

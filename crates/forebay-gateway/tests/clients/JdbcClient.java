@@ -283,6 +283,14 @@ public class JdbcClient {
         return quoted.append('"').toString();
     }
 
+    static void printCounts() {
+        StringBuilder counts = new StringBuilder("{\"rounds\": " + ROUNDS + ", \"checks\": " + CHECKS);
+        FAILED.forEach((kind, count) -> counts.append(", \"" + kind + "\": " + count));
+        List<String> notes = new ArrayList<>();
+        NOTES.forEach(note -> notes.add(quote(note)));
+        System.out.println(counts + ", \"notes\": [" + String.join(", ", notes) + "]}");
+    }
+
     public static void main(String[] arguments) throws Exception {
         int connections = Integer.parseInt(Objects.requireNonNullElse(System.getenv("CONNECTIONS"), "4"));
         double seconds = Double.parseDouble(Objects.requireNonNullElse(System.getenv("LAP"), "2"));
@@ -306,11 +314,7 @@ public class JdbcClient {
             }
             System.out.println("idle");
         } while ("go".equals(answers.readLine()));
-        StringBuilder counts = new StringBuilder("{\"rounds\": " + ROUNDS + ", \"checks\": " + CHECKS);
-        FAILED.forEach((kind, count) -> counts.append(", \"" + kind + "\": " + count));
-        List<String> notes = new ArrayList<>();
-        NOTES.forEach(note -> notes.add(quote(note)));
-        System.out.println(counts + ", \"notes\": [" + String.join(", ", notes) + "]}");
+        printCounts();
         System.exit(0);
     }
 }
