@@ -134,11 +134,15 @@ fn run(seed: u64, rounds: u64) {
     }
 }
 
-/// How many seeds: `FOREBAY_FUZZ_SEEDS`, or what a test has time for.
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(default)
+}
+
+/// `FOREBAY_FUZZ_SEEDS` says how many seeds, `FOREBAY_SEED` from which on. A test has time for few.
 #[test]
 fn whatever_comes_there_is_no_panic_and_no_growth() {
-    let seeds = std::env::var("FOREBAY_FUZZ_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(300);
-    for seed in 0..seeds {
+    let first = number("FOREBAY_SEED", 0);
+    for seed in first..first + number("FOREBAY_FUZZ_SEEDS", 300) {
         run(seed, 60);
     }
 }
@@ -171,7 +175,7 @@ fn texts_of_all_kinds_are_scanned_to_their_end() {
         "\0",
         "DEALLOCATE ",
     ];
-    let mut rng = Seed::new(1).fork("texts").rng();
+    let mut rng = Seed::new(number("FOREBAY_SEED", 1)).fork("texts").rng();
     for _ in 0..4_000 {
         let text: String = (0..rng.below(20)).map(|_| PARTS[index(&mut rng, PARTS.len())]).collect();
         for escapes in [false, true] {
