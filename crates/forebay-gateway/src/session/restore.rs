@@ -219,7 +219,7 @@ impl VirtualSession {
                 self.savepoints.clear();
             }
             Effect::Savepoint(name) => {
-                if self.savepoints.len() < MOST_SAVEPOINTS {
+                if self.savepoints.len() < MOST_SAVEPOINTS && name.len() <= LONGEST_SAVEPOINT {
                     self.savepoints.push((name.clone(), Arc::clone(&self.settings)));
                 } else {
                     self.unsure = true;
@@ -287,6 +287,9 @@ impl VirtualSession {
 }
 
 const MOST_SAVEPOINTS: usize = 1_000;
+
+/// PostgreSQL cuts longer names, so that two of them may be one.
+const LONGEST_SAVEPOINT: usize = 63;
 
 fn backend_ends(backend: &mut Option<Box<Backend>>) {
     if let Some(backend) = backend {

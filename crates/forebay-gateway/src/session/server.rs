@@ -197,7 +197,9 @@ impl VirtualSession {
             }
             (server::PARAMETER_DESCRIPTION, Some(R::DescribeStatement(statement))) => {
                 if let Some(statement) = statement {
-                    statement.saw_parameters(body);
+                    let limit = self.limits.max_statement_bytes;
+                    // It could not be prepared on another backend as the client knows it.
+                    self.pinned |= !self.statements.saw_parameters(statement, body, limit);
                 }
                 Way::Pass
             }
