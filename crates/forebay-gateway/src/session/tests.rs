@@ -639,6 +639,80 @@ fn a_setting_that_a_parameter_says_is_carried_over() {
     assert_eq!(scene.session.settings.get("jit"), Some("jit TO on"));
 }
 
+/// Aurora DSQL refuses to set it.
+#[test]
+fn client_min_messages_is_a_setting_of_the_session_alone() {
+    let notice = |severity: &str| {
+        let mut frame = Vec::new();
+        write::frame(&mut frame, b'N', |out| out.extend(format!("S{severity}\0V{severity}\0Mx\0\0").bytes()));
+        frame
+    };
+    let row = || [b"D\0\0\0\x0b\0\x01\0\0\0\x011".to_vec(), complete("SELECT 1")].concat();
+    let show = ["Tclient_min_messages", "D", "CSHOW", "ZI"];
+    let shown = |scene: &mut Scene| {
+        scene.client(&[query("SHOW client_min_messages")]);
+        scene.server(&[row(), ready(b'I')]);
+        let bytes = std::mem::take(&mut scene.out.to_client);
+        let frames = short(&bytes);
+        let value = frames.iter().find_map(|frame| frame.strip_prefix('D')).unwrap_or_default().to_owned();
+        assert_eq!(frames.len(), show.len(), "{frames:?}");
+        value
+    };
+    let mut scene = Scene::new(&[("client_min_messages", "warning")]);
+    scene.client(&[query("SELECT 1")]);
+    scene.attach(Memory::default());
+    assert_eq!(scene.sent(), ["QSELECT 1"], "there is nothing to restore");
+    scene.server(&[notice("NOTICE"), notice("WARNING"), notice("INFO"), complete("SELECT 1"), ready(b'I')]);
+    assert_eq!(scene.seen(), ["NSWARNINGVWARNINGMx", "NSINFOVINFOMx", "CSELECT 1", "ZI"]);
+    // Why it waits for a backend is a notice, too.
+    scene.session.notice(&ServerError::notice("00000", "x"), &mut scene.out);
+    assert!(scene.seen().is_empty());
+    assert_eq!(shown(&mut scene), "warning");
+
+    // Each of several statements, in a transaction that is rolled back, up to its end.
+    scene.client(&[query(
+        "BEGIN; SET client_min_messages = 'error'; SET LOCAL client_min_messages TO debug1",
+    )]);
+    scene.sent();
+    scene.server(&[complete("BEGIN"), row(), row(), notice("NOTICE"), ready(b'T')]);
+    assert_eq!(scene.seen(), ["CBEGIN", "CSET", "CSET", "NSNOTICEVNOTICEMx", "ZT"]);
+    scene.client(&[query("ROLLBACK")]);
+    scene.server(&[complete("ROLLBACK"), ready(b'I')]);
+    scene.seen();
+    assert_eq!(shown(&mut scene), "warning");
+
+    // Prepared, and reset.
+    scene.client(&[
+        parse("", "SET client_min_messages TO error"),
+        describe(""),
+        bind(""),
+        execute(),
+        bare(client::SYNC),
+    ]);
+    assert!(scene.sent().iter().any(|frame| frame.starts_with("PSELECT 1")));
+    scene.server(&[bare(b'1'), b"t\0\0\0\x06\0\0".to_vec(), bare(b'n'), bare(b'2'), row(), ready(b'I')]);
+    assert_eq!(scene.seen(), ["1", "t", "n", "2", "CSET", "ZI"]);
+    assert_eq!(shown(&mut scene), "error");
+    scene.sent();
+    scene.client(&[query("RESET ALL")]);
+    assert_eq!(scene.sent(), ["QRESET ALL"]);
+    scene.server(&[complete("RESET"), ready(b'I')]);
+    scene.seen();
+    assert_eq!(shown(&mut scene), "warning");
+
+    // What it cannot be.
+    scene.client(&[query("SET client_min_messages TO panic")]);
+    scene.server(&[error("22012", "division by zero"), ready(b'I')]);
+    assert_eq!(scene.seen(), ["EE22023", "ZI"]);
+
+    // The next client of the backend has its own.
+    let memory = scene.session.detach();
+    let mut next = Scene::new(&[]);
+    next.attach(memory);
+    assert!(next.sent().is_empty());
+    assert_eq!(shown(&mut next), "notice");
+}
+
 #[test]
 fn a_reset_of_a_role_that_nobody_set_leaves_the_backend_to_others() {
     let mut scene = Scene::attached();
