@@ -26,6 +26,7 @@ mod fuzz;
 mod habits;
 mod hang_up;
 mod memory;
+mod min_messages;
 #[cfg(test)]
 mod model;
 mod portals;
@@ -46,6 +47,7 @@ use std::sync::Arc;
 pub use self::failure::{Cancelled, Lost};
 pub use self::hang_up::LeftBehind;
 pub use self::memory::Memory;
+pub(crate) use self::min_messages::is_message_level;
 pub use self::reported::Reported;
 pub use self::settings::{Settings, StartSettings};
 
@@ -475,7 +477,8 @@ impl VirtualSession {
     /// Tells the client something, such as why it waits.
     pub fn notice(&self, notice: &ServerError, out: &mut Outbox) {
         // In the middle of a frame nothing else can be said.
-        if !self.over && (self.answer_body == 0 || self.drop_answer_body) {
+        let can_be_said = !self.over && (self.answer_body == 0 || self.drop_answer_body);
+        if can_be_said && self.wants_to_hear(notice.severity.as_str().as_bytes()) {
             write::notice(&mut out.to_client, notice);
         }
     }

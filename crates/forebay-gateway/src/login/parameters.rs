@@ -2,13 +2,15 @@
 
 use super::refusal::Refusal;
 use super::startup::Start;
+use crate::session::is_message_level;
 
 /// What a session of Aurora DSQL can set. Everything else, `role` among it, is refused here: no client gets another role by its
 /// start-up message.
-const ALLOWED: [&str; 9] = [
+const ALLOWED: [&str; 10] = [
     "application_name",
     "bytea_output",
     "client_encoding",
+    "client_min_messages",
     "DateStyle",
     "extra_float_digits",
     "IntervalStyle",
@@ -49,6 +51,12 @@ pub(super) fn settings(start: &Start, ignored: &[String]) -> Result<StartParamet
             return Ok(());
         }
         match ALLOWED.iter().find(|allowed| allowed.eq_ignore_ascii_case(name)) {
+            Some(&"client_min_messages") if !is_message_level(value) => {
+                let message = format!("invalid value for parameter \"client_min_messages\": \"{value}\"");
+                let hint =
+                    "Available values: debug5, debug4, debug3, debug2, debug1, log, notice, warning, error.";
+                Err(Refusal::new("22023", message).hint(hint))
+            }
             Some(allowed) => {
                 settings.set(allowed, value);
                 Ok(())
@@ -160,6 +168,11 @@ mod tests {
             let refused = of(&[("user", "a"), ("options", &options)]);
             assert!(refused.is_err(), "{options}");
         }
+        assert_eq!(of(&[("client_min_messages", "panic")]).unwrap_err().code, "22023");
+        assert_eq!(
+            of(&[("options", "-c client_min_messages=Warning")]).unwrap(),
+            [pair("client_min_messages", "Warning")]
+        );
         assert_eq!(of(&[("search_path", "x"), ("options", "-c Search_Path=y")]).unwrap(), []);
     }
 

@@ -25,6 +25,8 @@ pub(super) enum Answer {
     Instead(&'static str),
     /// As `Instead`, with a row of type void.
     Void,
+    /// As `Instead`, with the value of `client_min_messages`.
+    ShowMinMessages,
     /// The server runs something that fails. The client gets this error.
     Refuse(Box<ServerError>),
 }
@@ -39,7 +41,8 @@ impl Answer {
     pub(super) fn complete(&self, with_description: bool, to_client: &mut Vec<u8>) -> Option<()> {
         match self {
             Self::Pass | Self::Refuse(_) => return None,
-            Self::Quiet => {}
+            // The value is the session's.
+            Self::Quiet | Self::ShowMinMessages => {}
             Self::Tag(tag) | Self::Instead(tag) => write::command_complete(to_client, tag),
             Self::Void => {
                 if with_description {

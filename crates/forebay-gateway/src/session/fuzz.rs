@@ -48,10 +48,11 @@ fn check(session: &VirtualSession) {
         session.partial.len()
     );
     assert!(session.answer.len() <= 1 << 20, "{} of an answer", session.answer.len());
-    assert!(
-        statements <= LIMITS.max_statement_bytes + LIMITS.max_message + (1 << 20),
-        "{statements} of statements"
-    );
+    assert!(statements <= LIMITS.max_statement_bytes + LIMITS.max_message, "{statements} of statements");
+    let portals = session.portals.size() + session.portals.size_of_replaced(&session.statements);
+    assert!(portals <= LIMITS.max_statement_bytes + LIMITS.max_message, "{portals} of portals");
+    let kept = session.requests.kept();
+    assert!(kept <= LIMITS.max_statement_bytes + 2 * LIMITS.max_message, "{kept} of requests");
     assert!(requests <= 20_000, "{requests} requests");
 }
 

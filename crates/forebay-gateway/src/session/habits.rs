@@ -11,7 +11,7 @@ use super::client::{Run, Verdict};
 use super::requests::Request;
 use super::scan::{self, Effect, Flags, Piece};
 use super::statements::Statement;
-use super::{Hold, Outbox, TransactionStatus, VirtualSession};
+use super::{Hold, Outbox, TransactionStatus, VirtualSession, min_messages};
 
 /// A Query as the server gets it.
 pub(super) struct Translation {
@@ -136,6 +136,7 @@ impl VirtualSession {
                 ServerError::error("25001", "DISCARD ALL cannot run inside a transaction block")
                     .with_routine("PreventInTransactionBlock"),
             ),
+            Effect::Set { .. } | Effect::SetMinMessagesLocal(_) => min_messages::refusal(effect),
             _ if flags.has(Flags::READS_SEQUENCE) && !wrote => Some(no_last_value(text)),
             _ => None,
         }
@@ -149,13 +150,23 @@ impl VirtualSession {
             Effect::Deallocate(_) => harmless(Answer::Instead("DEALLOCATE")),
             Effect::DeallocateAll => harmless(Answer::Instead("DEALLOCATE ALL")),
             Effect::Discard(tag) => harmless(Answer::Instead(tag)),
+            Effect::ShowMinMessages => harmless(Answer::ShowMinMessages),
+            Effect::SetMinMessagesLocal(_) => harmless(Answer::Instead("SET")),
+            Effect::Reset(name) if &**name == min_messages::NAME => harmless(Answer::Instead("RESET")),
+            Effect::Set { name, .. } | Effect::SetDefault(name) | Effect::LocalDefault(name)
+                if &**name == min_messages::NAME =>
+            {
+                harmless(Answer::Instead("SET"))
+            }
             // A session that is pinned may have what these end.
             Effect::Unlisten if !self.pinned => harmless(Answer::Instead("UNLISTEN")),
             Effect::CloseAll if !self.pinned => harmless(Answer::Instead("CLOSE CURSOR ALL")),
             Effect::UnlockAll if !self.pinned => harmless(Answer::Void),
             Effect::DiscardAll => (Answer::Tag("DISCARD ALL"), Sent::With(self.after_reset_all(true))),
             // The backend does not know what the client asked for at its start, and RESET returns to it.
-            Effect::ResetAll if !start.is_empty() => (Answer::Pass, Sent::With(self.after_reset_all(false))),
+            Effect::ResetAll if start.of_server().next().is_some() => {
+                (Answer::Pass, Sent::With(self.after_reset_all(false)))
+            }
             Effect::Reset(name) | Effect::SetDefault(name) | Effect::LocalDefault(name) => {
                 let (verb, tag) = match effect {
                     Effect::Reset(_) => ("SET", "RESET"),
@@ -182,7 +193,7 @@ impl VirtualSession {
                 }
             }
         }
-        statements.extend(self.start.settings().iter().map(|(_, text)| format!("SET {text}")));
+        statements.extend(self.start.settings().of_server().map(|(_, text)| format!("SET {text}")));
         statements
     }
 
@@ -223,7 +234,8 @@ impl VirtualSession {
             self.drain(run, out);
             return Verdict::Hold;
         }
-        if matches!(step.answer, Answer::Instead(_) | Answer::Void) && self.portals.spend(portal) {
+        let stands_in = matches!(step.answer, Answer::Instead(_) | Answer::Void | Answer::ShowMinMessages);
+        if stands_in && self.portals.spend(portal) {
             return self.execute_again(portal, step, run, out);
         }
         if matches!(step.effect, Effect::SetConfig { .. }) && self.portals.spend(portal) {

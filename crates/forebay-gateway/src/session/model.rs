@@ -216,7 +216,7 @@ impl Client {
 
 const STARTS: [&[(&str, &str)]; 4] = [
     &[],
-    &[("application_name", "one")],
+    &[("application_name", "one"), ("client_min_messages", "warning")],
     &[("application_name", "two"), ("TimeZone", "Europe/Paris"), ("search_path", "x")],
     &[("extra_float_digits", "3"), ("application_name", "one")],
 ];

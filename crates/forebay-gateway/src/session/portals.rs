@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::statements::Statement;
+use super::statements::{Statement, Statements};
 
 /// A portal, as the client has bound it.
 #[derive(Debug)]
@@ -20,7 +20,12 @@ pub(super) struct Portal {
 pub(super) struct Portals {
     unnamed: Option<Portal>,
     named: BTreeMap<Box<[u8]>, Portal>,
+    /// How many bytes their names take.
+    names: usize,
 }
+
+/// What a portal takes beside its name, roughly.
+const OVERHEAD: usize = 100;
 
 impl Portals {
     pub(super) fn get(&self, name: &[u8]) -> Option<&Portal> {
@@ -37,17 +42,33 @@ impl Portals {
         let portal = Portal { statement, since, spent: false };
         if name.is_empty() {
             self.unnamed = Some(portal);
-        } else {
-            self.named.insert(name.into(), portal);
+        } else if self.named.insert(name.into(), portal).is_none() {
+            self.names += name.len();
         }
     }
 
     pub(super) fn remove(&mut self, name: &[u8]) {
         if name.is_empty() {
             self.unnamed = None;
-        } else {
-            self.named.remove(name);
+        } else if self.named.remove(name).is_some() {
+            self.names -= name.len();
         }
+    }
+
+    /// How many bytes they take, roughly, without their statements.
+    pub(super) fn size(&self) -> usize {
+        self.names + self.named.len() * OVERHEAD
+    }
+
+    /// How many bytes the statements take, roughly, that nothing but portals with a name keeps: others have their names now.
+    pub(super) fn size_of_replaced(&self, statements: &Statements) -> usize {
+        let replaced = self.named.values().map(|portal| &portal.statement).filter(|statement| {
+            let now = statements.get(&statement.name).statement.as_ref();
+            !now.is_some_and(|now| Arc::ptr_eq(now, statement))
+        });
+        let each: BTreeMap<_, usize> =
+            replaced.map(|statement| (Arc::as_ptr(statement), statement.size())).collect();
+        each.values().sum()
     }
 
     pub(super) fn count(&self) -> usize {
@@ -59,11 +80,11 @@ impl Portals {
         self.unnamed.take_if(|portal| portal.since < segment);
         if !self.named.is_empty() {
             self.named.retain(|_, portal| portal.since >= segment);
+            self.names = self.named.keys().map(|name| name.len()).sum();
         }
     }
 
     pub(super) fn clear(&mut self) {
-        self.unnamed = None;
-        self.named.clear();
+        *self = Self::default();
     }
 }

@@ -21,6 +21,11 @@ impl VirtualSession {
         if types.len() < 2 {
             return Err(malformed());
         }
+        if self.requests.kept() > self.limits.max_statement_bytes {
+            // They are needed in case that the server skips a request, until that is answered.
+            self.drain(run, out);
+            return Ok(Verdict::Hold);
+        }
         let slot = self.statements.get(name);
         if slot.differs() {
             if !name.is_empty() {
@@ -32,7 +37,8 @@ impl VirtualSession {
         }
         let (statement, replaced) = self.new_statement(name, text, rest);
         if self.statements.count() >= self.limits.max_statements
-            || self.statements.size() + rest.len() > self.limits.max_statement_bytes
+            || self.kept() + self.portals.size_of_replaced(&self.statements) + rest.len()
+                > self.limits.max_statement_bytes
         {
             return Err(Violation::new(
                 ServerError::fatal("54000", "too many prepared statements").with_hint(
@@ -72,7 +78,9 @@ impl VirtualSession {
         if !self.provide(name, run, out) {
             return Ok(Verdict::Hold);
         }
-        if self.portals.count() >= self.limits.max_statements {
+        if self.portals.count() >= self.limits.max_statements
+            || self.kept() + portal.len() > self.limits.max_statement_bytes
+        {
             return Err(Violation::new(ServerError::fatal("54000", "too many portals")));
         }
         match self.statements.get(name).statement.clone() {
@@ -85,6 +93,11 @@ impl VirtualSession {
         self.requests.push(Request::Bind);
         self.unsynced = true;
         Ok(Verdict::Pass)
+    }
+
+    /// How many bytes statements and portals take, roughly.
+    fn kept(&self) -> usize {
+        self.statements.size() + self.portals.size()
     }
 
     /// Whether a parameter of the statement says what it sets.

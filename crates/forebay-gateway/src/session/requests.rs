@@ -82,6 +82,16 @@ impl Request {
         )
     }
 
+    /// How many bytes it keeps of what it changes, roughly.
+    fn kept(&self) -> usize {
+        let change = match self {
+            Self::Parse(change) | Self::OurParse(change) | Self::Forgets(change) => change,
+            Self::Close(Some(change)) | Self::OurClose(Some(change)) => change,
+            _ => return 0,
+        };
+        change.name.len() + change.before.statement.as_ref().map_or(0, |statement| statement.size())
+    }
+
     fn change(&mut self) -> Option<&mut Change> {
         match self {
             Self::Parse(change)
@@ -99,6 +109,8 @@ pub(super) struct Requests {
     queue: VecDeque<Request>,
     /// How many of the client's end a segment.
     segments: u64,
+    /// How many bytes they keep of what they change, roughly.
+    kept: usize,
 }
 
 /// What an idle session keeps.
@@ -125,7 +137,18 @@ impl Requests {
 
     pub(super) fn push(&mut self, request: Request) {
         self.segments += u64::from(request.ends_segment());
+        self.kept += request.kept();
         self.queue.push_back(request);
+    }
+
+    /// How many bytes they keep of what they change, roughly.
+    pub(super) const fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// Changes have moved.
+    fn count_kept(&mut self) {
+        self.kept = self.queue.iter().map(Request::kept).sum();
     }
 
     pub(super) fn first(&self) -> Option<&Request> {
@@ -144,12 +167,18 @@ impl Requests {
     pub(super) fn pop(&mut self) -> Option<Request> {
         let request = self.queue.pop_front();
         self.segments -= u64::from(request.as_ref().is_some_and(Request::ends_segment));
+        self.kept = self.kept.saturating_sub(request.as_ref().map_or(0, Request::kept));
         // What has no answer is over when what came before it is.
-        while matches!(self.queue.front(), Some(Request::CopyEnd | Request::Forgets(_))) {
-            self.queue.pop_front();
+        while let Some(over) =
+            self.queue.pop_front_if(|request| matches!(request, Request::CopyEnd | Request::Forgets(_)))
+        {
+            self.kept = self.kept.saturating_sub(over.kept());
         }
-        if self.queue.is_empty() && self.queue.capacity() > KEPT {
-            self.queue = VecDeque::new();
+        if self.queue.is_empty() {
+            self.kept = 0;
+            if self.queue.capacity() > KEPT {
+                self.queue = VecDeque::new();
+            }
         }
         request
     }
@@ -180,6 +209,7 @@ impl Requests {
         }
         let ended = self.queue.drain(..count).filter(Request::ends_segment).count();
         self.segments -= ended as u64;
+        self.count_kept();
     }
 
     /// A later request may already have changed the same name again. Then that one's past is another.
@@ -205,6 +235,7 @@ impl Requests {
                 Change { name: std::mem::take(&mut change.name), before: std::mem::take(&mut change.before) };
             self.undo(1, change, statements);
         }
+        self.count_kept();
         false
     }
 }

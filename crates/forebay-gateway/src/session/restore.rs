@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::requests::Request;
 use super::scan::Effect;
 use super::settings::{self, Settings};
-use super::{Backend, Hold, Memory, Outbox, Reported, ReportedNow, TransactionStatus, VirtualSession};
+use super::{
+    Backend, Hold, Memory, Outbox, Reported, ReportedNow, TransactionStatus, VirtualSession, min_messages,
+};
 use crate::protocol::{client, write};
 
 /// How often settings are restored before a conflict is told to the client.
@@ -148,7 +150,8 @@ impl VirtualSession {
             self.pinned = true;
             return;
         }
-        for name in ["role", "session_authorization"] {
+        // These are not among them.
+        for name in ["role", "session_authorization", min_messages::NAME] {
             if let Some(text) = self.settings.get(name) {
                 read.set(name, text);
             }
@@ -178,19 +181,32 @@ impl VirtualSession {
     pub(super) fn apply(&mut self, effect: &Effect) {
         match effect {
             Effect::None
-            | Effect::LocalDefault(_)
+            | Effect::ShowMinMessages
             | Effect::SetConfigTo { .. }
             | Effect::Unlisten
             | Effect::CloseAll
             | Effect::UnlockAll => {}
             Effect::Set { name, text } | Effect::SetConfig { name, text } => {
+                self.end_local(name);
                 if self.settings.get(name) != Some(text) {
                     Arc::make_mut(&mut self.settings).set(name, text);
                     // Too much to carry over.
                     self.pinned |= self.settings.size() > MOST_SETTINGS;
                 }
             }
-            Effect::SetDefault(name) | Effect::Reset(name) => self.reset(name),
+            Effect::SetMinMessagesLocal(text) => {
+                Arc::make_mut(&mut self.settings).set(min_messages::LOCAL, text);
+            }
+            Effect::LocalDefault(name) => {
+                if &**name == min_messages::NAME {
+                    let start = self.start.settings().get(name).unwrap_or("notice").to_owned();
+                    Arc::make_mut(&mut self.settings).set(min_messages::LOCAL, &start);
+                }
+            }
+            Effect::SetDefault(name) | Effect::Reset(name) => {
+                self.end_local(name);
+                self.reset(name);
+            }
             Effect::ResetAll => self.reset_all(),
             Effect::Role { name, text } => {
                 match text {
@@ -210,7 +226,7 @@ impl VirtualSession {
                 self.implicit = false;
                 self.status = TransactionStatus::Idle;
                 self.unsure |= std::mem::take(&mut self.unsure_now);
-                self.committed = Arc::clone(&self.settings);
+                self.commit_settings();
                 self.savepoints.clear();
             }
             Effect::Commit | Effect::Rollback => {
@@ -219,7 +235,7 @@ impl VirtualSession {
                 self.savepoints.clear();
             }
             Effect::Savepoint(name) => {
-                if self.savepoints.len() < MOST_SAVEPOINTS {
+                if self.savepoints.len() < MOST_SAVEPOINTS && name.len() <= LONGEST_SAVEPOINT {
                     self.savepoints.push((name.clone(), Arc::clone(&self.settings)));
                 } else {
                     self.unsure = true;
@@ -257,6 +273,19 @@ impl VirtualSession {
         }
     }
 
+    /// What was set counts from now on, apart from what was set until here.
+    pub(super) fn commit_settings(&mut self) {
+        self.end_local(min_messages::NAME);
+        self.committed = Arc::clone(&self.settings);
+    }
+
+    /// SET ends what SET LOCAL said.
+    fn end_local(&mut self, name: &str) {
+        if name == min_messages::NAME && self.settings.get(min_messages::LOCAL).is_some() {
+            Arc::make_mut(&mut self.settings).remove(min_messages::LOCAL);
+        }
+    }
+
     fn reset(&mut self, name: &str) {
         let wanted = self.start.settings().get(name);
         if self.settings.get(name) == wanted {
@@ -287,6 +316,9 @@ impl VirtualSession {
 }
 
 const MOST_SAVEPOINTS: usize = 1_000;
+
+/// PostgreSQL cuts longer names, so that two of them may be one.
+const LONGEST_SAVEPOINT: usize = 63;
 
 fn backend_ends(backend: &mut Option<Box<Backend>>) {
     if let Some(backend) = backend {

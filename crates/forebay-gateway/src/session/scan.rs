@@ -9,6 +9,8 @@ mod set_config;
 
 use std::ops::Range;
 
+use super::min_messages;
+
 use self::functions::Call;
 use self::lexer::{Lexer, Token};
 pub(super) use self::set_config::of as set_config;
@@ -71,6 +73,10 @@ pub(super) enum Effect {
     },
     /// `SET name TO DEFAULT`: as `Reset`, with another tag.
     SetDefault(Box<str>),
+    /// `SET LOCAL client_min_messages ...`; the text is what follows `SET LOCAL `. Any other SET LOCAL is the server's.
+    SetMinMessagesLocal(Box<str>),
+    /// `SHOW client_min_messages`.
+    ShowMinMessages,
     /// `SET LOCAL name TO DEFAULT`: it leaves nothing.
     LocalDefault(Box<str>),
     Reset(Box<str>),
@@ -181,8 +187,15 @@ impl Statements<'_> {
         let mut buffer = [0; 12];
         let word = lower(self.lexer.text(&range), &mut buffer);
         Some(match word {
-            b"select" | b"values" | b"show" | b"table" | b"fetch" | b"with" | b"explain" => {
+            b"select" | b"values" | b"table" | b"fetch" | b"with" | b"explain" => {
                 self.general(token, range, Flags::default())
+            }
+            b"show" => {
+                let mut piece = self.general(token, range, Flags::default());
+                if command::shows(self.lexer.text(&piece.range), min_messages::NAME) {
+                    piece.effect = Effect::ShowMinMessages;
+                }
+                piece
             }
             b"insert" | b"update" | b"delete" | b"merge" | b"copy" => {
                 self.general(token, range, Flags::WRITES)

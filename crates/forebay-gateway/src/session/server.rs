@@ -6,6 +6,7 @@ use super::answer::{Answer, FAILED, void_description};
 use super::client::Run;
 use super::columns::Columns;
 use super::habits::NO_STATEMENT_ERROR;
+use super::min_messages;
 use super::requests::Request;
 use super::scan::{Effect, Flags};
 use super::statements::{Slot, Statement};
@@ -104,6 +105,7 @@ impl VirtualSession {
     fn to_read(&self, kind: u8, length: usize) -> Result<usize, Garbage> {
         let whole = match kind {
             server::ERROR | server::PARAMETER_STATUS | server::READY_FOR_QUERY => true,
+            server::NOTICE => length <= LONGEST,
             server::ROW_DESCRIPTION | server::PARAMETER_DESCRIPTION => matches!(
                 self.requests.first(),
                 Some(Request::DescribeStatement(_) | Request::DescribePortal(_) | Request::OurDescribe(_))
@@ -126,6 +128,7 @@ impl VirtualSession {
         out: &mut Outbox,
     ) -> Result<Way, Garbage> {
         use Request as R;
+        let unwanted = kind == server::NOTICE && !self.wants_notice(body);
         let first = self.requests.first_mut();
         Ok(match (kind, first) {
             (server::DATA_ROW, Some(R::Query(_) | R::Execute(_, None))) => Way::Pass,
@@ -197,7 +200,9 @@ impl VirtualSession {
             }
             (server::PARAMETER_DESCRIPTION, Some(R::DescribeStatement(statement))) => {
                 if let Some(statement) = statement {
-                    statement.saw_parameters(body);
+                    let limit = self.limits.max_statement_bytes;
+                    // It could not be prepared on another backend as the client knows it.
+                    self.pinned |= !self.statements.saw_parameters(statement, body, limit);
                 }
                 Way::Pass
             }
@@ -232,6 +237,7 @@ impl VirtualSession {
             )
             | (server::FUNCTION_RESULT, Some(R::FunctionCall)) => Way::Pass,
             (server::NOTICE, Some(request)) if request.is_ours() => Way::Drop,
+            (server::NOTICE, _) if unwanted => Way::Drop,
             (server::NOTICE | server::NOTIFICATION, _) => Way::Pass,
             (server::PARAMETER_STATUS, _) => self.reported(body)?,
             (server::READY_FOR_QUERY, Some(request)) if request.ends_with_ready() => {
@@ -273,6 +279,9 @@ impl VirtualSession {
             return Way::Pass;
         }
         run.flush(&mut out.to_client);
+        if matches!(answer, Answer::ShowMinMessages) {
+            self.show_min_messages(described, &mut out.to_client);
+        }
         match answer.complete(described, &mut out.to_client) {
             Some(()) => Way::Drop,
             None => Way::Pass,
@@ -292,6 +301,11 @@ impl VirtualSession {
             Answer::Instead(_) | Answer::Quiet => {
                 run.flush(&mut out.to_client);
                 write::bare(&mut out.to_client, server::NO_DATA);
+                Way::Drop
+            }
+            Answer::ShowMinMessages => {
+                run.flush(&mut out.to_client);
+                min_messages::description(&mut out.to_client);
                 Way::Drop
             }
             Answer::Void => {
@@ -380,7 +394,7 @@ impl VirtualSession {
                     if self.failed {
                         self.settings = Arc::clone(&self.committed);
                     } else {
-                        self.committed = Arc::clone(&self.settings);
+                        self.commit_settings();
                     }
                 }
                 self.unsure |= std::mem::take(&mut self.unsure_now) && !self.failed;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::min_messages;
+
 /// Settings in force: for each name in small letters, the text behind `SET ` that sets it. Sorted by name.
 ///
 /// The text is kept as the client wrote it. So nothing is lost that a setting can express, such as lists and intervals.
@@ -26,17 +28,15 @@ impl Settings {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// How many bytes they take, roughly.
     pub(super) fn size(&self) -> usize {
         self.0.iter().map(|(name, text)| name.len() + text.len() + 32).sum()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, text)| (&**name, &**text))
+    /// Those that the server has.
+    pub(super) fn of_server(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.0.iter().map(|(name, text)| (&**name, &**text));
+        all.filter(|(name, _)| !matches!(*name, min_messages::NAME | min_messages::LOCAL))
     }
 
     /// Statements that turn `self`, as it is in force, into `wanted`. Empty if they are the same.
@@ -48,10 +48,10 @@ impl Settings {
             }
             sql.extend(parts);
         };
-        for (name, _) in self.iter().filter(|(name, _)| wanted.get(name).is_none()) {
+        for (name, _) in self.of_server().filter(|(name, _)| wanted.get(name).is_none()) {
             add(["RESET ", &quote_name(name)]);
         }
-        for (_, text) in wanted.iter().filter(|(name, text)| self.get(name) != Some(text)) {
+        for (_, text) in wanted.of_server().filter(|(name, text)| self.get(name) != Some(text)) {
             add(["SET ", text]);
         }
         sql

@@ -60,20 +60,14 @@ impl Statement {
         rest
     }
 
-    pub(super) fn saw_parameters(&self, body: &[u8]) {
-        // A count of two bytes and four bytes for each: the same in both messages. Without any there is nothing to keep.
-        if body.len() > 2 && self.parameters.get().is_none() {
-            let _ = self.parameters.set(body.into());
-        }
-    }
-
     /// The client has seen this body of a RowDescription, or an empty one for NoData.
     pub(super) fn saw_columns(&self, body: &[u8]) {
         self.columns.get_or_init(|| Columns::of(body));
     }
 
-    fn size(&self) -> usize {
-        OVERHEAD + self.name.len() + self.rest.len()
+    /// How many bytes it takes, roughly.
+    pub(super) fn size(&self) -> usize {
+        OVERHEAD + self.name.len() + self.rest.len() + self.parameters.get().map_or(0, |types| types.len())
     }
 }
 
@@ -152,6 +146,24 @@ impl Statements {
         slot.unverified =
             on_backend && slot.statement.as_ref().is_some_and(|statement| statement.columns.get().is_some());
         self.put(name, slot)
+    }
+
+    /// The client has seen this body of a ParameterDescription. Whether it is known from now on: if all statements took more than `limit` then, it
+    /// is not kept.
+    pub(super) fn saw_parameters(&mut self, statement: &Arc<Statement>, body: &[u8], limit: usize) -> bool {
+        // A count of two bytes and four bytes for each: the same in both messages. Without any there is nothing to keep.
+        if body.len() <= 2 || statement.parameters.get().is_some() {
+            return true;
+        }
+        if self.size + body.len() > limit {
+            return false;
+        }
+        let is_in_place =
+            self.get(&statement.name).statement.as_ref().is_some_and(|own| Arc::ptr_eq(own, statement));
+        if statement.parameters.set(body.into()).is_ok() && is_in_place {
+            self.size += body.len();
+        }
+        true
     }
 
     /// The backend's statement is what the client has seen.

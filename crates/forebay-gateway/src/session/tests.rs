@@ -639,6 +639,80 @@ fn a_setting_that_a_parameter_says_is_carried_over() {
     assert_eq!(scene.session.settings.get("jit"), Some("jit TO on"));
 }
 
+/// Aurora DSQL refuses to set it.
+#[test]
+fn client_min_messages_is_a_setting_of_the_session_alone() {
+    let notice = |severity: &str| {
+        let mut frame = Vec::new();
+        write::frame(&mut frame, b'N', |out| out.extend(format!("S{severity}\0V{severity}\0Mx\0\0").bytes()));
+        frame
+    };
+    let row = || [b"D\0\0\0\x0b\0\x01\0\0\0\x011".to_vec(), complete("SELECT 1")].concat();
+    let show = ["Tclient_min_messages", "D", "CSHOW", "ZI"];
+    let shown = |scene: &mut Scene| {
+        scene.client(&[query("SHOW client_min_messages")]);
+        scene.server(&[row(), ready(b'I')]);
+        let bytes = std::mem::take(&mut scene.out.to_client);
+        let frames = short(&bytes);
+        let value = frames.iter().find_map(|frame| frame.strip_prefix('D')).unwrap_or_default().to_owned();
+        assert_eq!(frames.len(), show.len(), "{frames:?}");
+        value
+    };
+    let mut scene = Scene::new(&[("client_min_messages", "warning")]);
+    scene.client(&[query("SELECT 1")]);
+    scene.attach(Memory::default());
+    assert_eq!(scene.sent(), ["QSELECT 1"], "there is nothing to restore");
+    scene.server(&[notice("NOTICE"), notice("WARNING"), notice("INFO"), complete("SELECT 1"), ready(b'I')]);
+    assert_eq!(scene.seen(), ["NSWARNINGVWARNINGMx", "NSINFOVINFOMx", "CSELECT 1", "ZI"]);
+    // Why it waits for a backend is a notice, too.
+    scene.session.notice(&ServerError::notice("00000", "x"), &mut scene.out);
+    assert!(scene.seen().is_empty());
+    assert_eq!(shown(&mut scene), "warning");
+
+    // Each of several statements, in a transaction that is rolled back, up to its end.
+    scene.client(&[query(
+        "BEGIN; SET client_min_messages = 'error'; SET LOCAL client_min_messages TO debug1",
+    )]);
+    scene.sent();
+    scene.server(&[complete("BEGIN"), row(), row(), notice("NOTICE"), ready(b'T')]);
+    assert_eq!(scene.seen(), ["CBEGIN", "CSET", "CSET", "NSNOTICEVNOTICEMx", "ZT"]);
+    scene.client(&[query("ROLLBACK")]);
+    scene.server(&[complete("ROLLBACK"), ready(b'I')]);
+    scene.seen();
+    assert_eq!(shown(&mut scene), "warning");
+
+    // Prepared, and reset.
+    scene.client(&[
+        parse("", "SET client_min_messages TO error"),
+        describe(""),
+        bind(""),
+        execute(),
+        bare(client::SYNC),
+    ]);
+    assert!(scene.sent().iter().any(|frame| frame.starts_with("PSELECT 1")));
+    scene.server(&[bare(b'1'), b"t\0\0\0\x06\0\0".to_vec(), bare(b'n'), bare(b'2'), row(), ready(b'I')]);
+    assert_eq!(scene.seen(), ["1", "t", "n", "2", "CSET", "ZI"]);
+    assert_eq!(shown(&mut scene), "error");
+    scene.sent();
+    scene.client(&[query("RESET ALL")]);
+    assert_eq!(scene.sent(), ["QRESET ALL"]);
+    scene.server(&[complete("RESET"), ready(b'I')]);
+    scene.seen();
+    assert_eq!(shown(&mut scene), "warning");
+
+    // What it cannot be.
+    scene.client(&[query("SET client_min_messages TO panic")]);
+    scene.server(&[error("22012", "division by zero"), ready(b'I')]);
+    assert_eq!(scene.seen(), ["EE22023", "ZI"]);
+
+    // The next client of the backend has its own.
+    let memory = scene.session.detach();
+    let mut next = Scene::new(&[]);
+    next.attach(memory);
+    assert!(next.sent().is_empty());
+    assert_eq!(shown(&mut next), "notice");
+}
+
 #[test]
 fn a_reset_of_a_role_that_nobody_set_leaves_the_backend_to_others() {
     let mut scene = Scene::attached();
@@ -737,6 +811,70 @@ fn the_client_is_told_its_limits() {
         session.attach(Memory::default(), &Reported::default(), &mut out);
         assert_eq!(session.from_client(&bytes, &mut out).unwrap_err().0.sqlstate, sqlstate);
     }
+}
+
+/// All that a session keeps for its client counts.
+#[test]
+fn everything_that_is_kept_of_statements_and_portals_has_a_limit() {
+    let limits = SessionLimits { max_statement_bytes: 40_000, ..SessionLimits::default() };
+    let scene = || {
+        let mut session = VirtualSession::new(StartSettings::default(), limits);
+        session.attach(Memory::default(), &Reported::default(), &mut Outbox::default());
+        Scene { session, out: Outbox::default() }
+    };
+    // The types of parameters: 10,000 bytes of each statement, which is short itself. What is not kept pins.
+    let mut types = Vec::new();
+    write::frame(&mut types, b't', |out| {
+        out.extend_from_slice(&2_500_u16.to_be_bytes());
+        out.resize(out.len() + 10_000, 1);
+    });
+    let mut described = scene();
+    for name in ["a", "b", "c", "d", "e"] {
+        described.client(&[parse(name, "SELECT $2500"), describe(name), bare(client::SYNC)]);
+        described.server(&[bare(b'1'), types.clone(), bare(b'n'), ready(b'I')]);
+        assert!(described.session.statements.size() <= 40_000, "{}", described.session.statements.size());
+        let expected = if name < "d" { Detach::Now } else { Detach::Not(Tied::Pinned) };
+        assert_eq!(described.session.can_detach(), expected, "{name}");
+    }
+    // What was counted is not counted any more when it is gone.
+    let close: Vec<u8> =
+        ["a", "b", "c", "d", "e"].map(|name| format!("C\0\0\0\x07S{name}\0").into_bytes()).concat();
+    described.client(&[close, bare(client::SYNC)]);
+    assert_eq!(described.session.statements.size(), 0);
+
+    // Portals keep statements whose name another has now.
+    let bind_to = |portal: &str| {
+        let mut frame = Vec::new();
+        write::bind(&mut frame, portal.as_bytes(), b"");
+        frame
+    };
+    let long = format!("SELECT '{}'", "x".repeat(9_000));
+    let mut bound = scene();
+    let refused = (0..9).find_map(|count| {
+        let frames = [parse("", &long), bind_to(&format!("p{count}"))].concat();
+        let error = bound.session.from_client(&frames, &mut bound.out).err()?;
+        Some((count, error.0.sqlstate))
+    });
+    assert_eq!(refused, Some((4, "54000".into())));
+    // And names of their own.
+    let mut named = scene();
+    named.client(&[parse("", "SELECT 1")]);
+    let refused = (0..9).find_map(|count| {
+        let frame = bind_to(&format!("{}{count}", "x".repeat(9_000)));
+        Some((count, named.session.from_client(&frame, &mut named.out).err()?.0.sqlstate))
+    });
+    assert_eq!(refused, Some((4, "54000".into())));
+    // The same portal again and again is one.
+    let mut one = scene();
+    for _ in 0..20 {
+        one.client(&[parse("", &long), bind(""), execute()]);
+        if !one.session.takes_more() {
+            break;
+        }
+    }
+    // Unanswered requests keep what they replace. When that is too much, the server is asked to answer first.
+    assert!(one.session.requests.kept() <= 60_000 && !one.session.takes_more());
+    assert_eq!(one.sent().last().map(String::as_str), Some("H"));
 }
 
 #[test]

@@ -115,7 +115,8 @@ impl Writer<'_> {
         let value = self.pick(&["a", "b", "'c;d'", "'x y'", "DEFAULT", "bad", "'it''s'"]);
         let name = self.pick(&["s1", "s2", "s9"]);
         let save = self.pick(&["a", "b"]);
-        match self.rng.below(37) {
+        let level = self.pick(&["warning", "'error'", "notice", "DEFAULT", "bad"]);
+        match self.rng.below(41) {
             0..=3 => "SELECT 1".to_owned(),
             4 => "SELECT 'a;b'".to_owned(),
             5 => format!("SELECT g FROM generate_series(1, {}) AS g", self.rng.below(4)),
@@ -140,6 +141,9 @@ impl Writer<'_> {
                 let rest = self.pick(&["", " LIMIT 1"]);
                 format!("SELECT set_config('{}', 'z', false){rest}", setting.to_ascii_lowercase())
             }
+            37 | 38 => format!("SET client_min_messages TO {level}"),
+            39 => format!("SET LOCAL client_min_messages TO {level}"),
+            40 => self.pick(&["RESET client_min_messages", "SHOW client_min_messages"]).to_owned(),
             29 => format!("DEALLOCATE {name}"),
             30 => "DEALLOCATE ALL".to_owned(),
             31 => self.pick(&["CLOSE ALL", "UNLISTEN *", "SELECT pg_advisory_unlock_all()"]).to_owned(),

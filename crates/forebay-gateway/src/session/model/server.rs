@@ -20,7 +20,10 @@ pub(crate) const REPORTED: [(&str, &str); 5] = [
     ("TimeZone", "UTC"),
 ];
 
-const OTHERS: [(&str, &str); 2] = [("search_path", "public"), ("extra_float_digits", "1")];
+const OTHERS: [(&str, &str); 3] =
+    [("search_path", "public"), ("extra_float_digits", "1"), ("client_min_messages", "notice")];
+
+const LEVELS: [&str; 3] = ["notice", "warning", "error"];
 
 pub(super) type Values = BTreeMap<String, String>;
 
@@ -500,6 +503,13 @@ impl ModelServer {
         }
     }
 
+    /// Whether the client wants to hear of this.
+    fn says(&self, severity: &str) -> bool {
+        let level = self.value("client_min_messages");
+        let place = |name: &str| LEVELS.iter().position(|level| *level == name);
+        level.as_deref().and_then(place) <= place(severity)
+    }
+
     fn value(&self, name: &str) -> Option<String> {
         self.local.get(name).or_else(|| self.session.get(name)).or_else(|| self.defaults.get(name)).cloned()
     }
@@ -750,6 +760,7 @@ impl ModelServer {
                 },
             );
         };
+        let warns = self.says("warning");
         if std::mem::replace(&mut portal.complete, true) && portal.rows.is_none() {
             let name = String::from_utf8_lossy(name);
             return Err(routine(error("55000", format!("portal \"{name}\" cannot be run")), "PortalRun"));
@@ -795,7 +806,7 @@ impl ModelServer {
                 "SELECT 1".to_owned()
             }
             Op::Begin => {
-                if self.transaction == Transaction::Block {
+                if self.transaction == Transaction::Block && warns {
                     warn(&mut self.out, "25001", "there is already a transaction in progress");
                 }
                 self.transaction = Transaction::Block;
@@ -803,14 +814,14 @@ impl ModelServer {
             }
             Op::Commit => {
                 let failed = self.transaction == Transaction::Failed;
-                if self.transaction == Transaction::Implicit {
+                if self.transaction == Transaction::Implicit && warns {
                     warn(&mut self.out, "25P01", "there is no transaction in progress");
                 }
                 self.end(!failed);
                 if failed { "ROLLBACK" } else { "COMMIT" }.to_owned()
             }
             Op::Rollback => {
-                if self.transaction == Transaction::Implicit {
+                if self.transaction == Transaction::Implicit && warns {
                     warn(&mut self.out, "25P01", "there is no transaction in progress");
                 }
                 self.end(false);
@@ -865,7 +876,9 @@ impl ModelServer {
                 "COPY 2".to_owned()
             }
             Op::Notice => {
-                write::notice(&mut self.out, &ServerError::notice("00000", "a notice"));
+                if self.says("notice") {
+                    write::notice(&mut self.out, &ServerError::notice("00000", "a notice"));
+                }
                 "DO".to_owned()
             }
             Op::Deallocate(name) => {
@@ -915,6 +928,14 @@ impl ModelServer {
     fn set(&mut self, name: &str, value: Option<String>, local: bool) -> Outcome {
         if !self.defaults.contains_key(name) {
             return Err(unknown(name));
+        }
+        let level = value.as_deref().is_none_or(|value| LEVELS.contains(&value));
+        if name == "client_min_messages" && !level {
+            let value = value.unwrap_or_default();
+            let error = error("22023", format!("invalid value for parameter \"{name}\": \"{value}\""));
+            let hint =
+                "Available values: debug5, debug4, debug3, debug2, debug1, log, notice, warning, error.";
+            return Err(Box::new(error.with_hint(hint)));
         }
         if value.as_deref() == Some("bad") {
             return Err(error("22023", format!("invalid value for parameter \"{name}\": \"bad\"")));
@@ -968,6 +989,7 @@ impl Prepared {
             Op::Divides => ("?column?", 23, 4),
             Op::Table => ("a", self.column_type, 8),
             Op::Parameter => ("?column?", self.parameters.first().copied().unwrap_or(25), 8),
+            Op::Show(name) if name == "client_min_messages" => ("client_min_messages", 25, 0xffff),
             Op::Show(name) if server.defaults.contains_key(name) => ("setting", 25, 0xffff),
             Op::SetConfig { .. } => ("set_config", 25, 0xffff),
             Op::ReadSettings => ("name", 25, 0xffff),

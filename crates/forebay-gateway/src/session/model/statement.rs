@@ -123,7 +123,12 @@ impl Op {
     }
 
     /// Whether Aurora DSQL refuses it, or must never see it because it means the virtual session.
-    pub(super) const fn is_refused(&self) -> bool {
+    pub(super) fn is_refused(&self) -> bool {
+        if let Self::Set { name, .. } | Self::Reset(name) | Self::Show(name) = self
+            && name == "client_min_messages"
+        {
+            return true;
+        }
         matches!(
             self,
             Self::Deallocate(_)

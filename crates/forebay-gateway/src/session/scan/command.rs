@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::lexer::{Lexer, Token};
 use super::{Effect, Flags, Piece};
+use crate::session::min_messages;
 
 /// Reads the statement that begins with `word`.
 pub(super) fn read(lexer: &mut Lexer<'_>, word: &[u8], first: Range<usize>) -> Piece {
@@ -51,6 +52,18 @@ pub(super) fn read(lexer: &mut Lexer<'_>, word: &[u8], first: Range<usize>) -> P
         _ => Flags::default(),
     };
     Piece { range, flags, effect }
+}
+
+/// Whether this SHOW is of the setting.
+pub(super) fn shows(sql: &[u8], name: &str) -> bool {
+    let mut lexer = Lexer::new(sql, false);
+    lexer.next();
+    let is_name = lexer.next().is_some_and(|(_, at)| {
+        let text = lexer.text(&at);
+        let text = text.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\"")).unwrap_or(text);
+        text.eq_ignore_ascii_case(name.as_bytes())
+    });
+    is_name && lexer.next().is_none()
 }
 
 const MOST_TOKENS: usize = 16;
@@ -140,6 +153,9 @@ impl Statement<'_, '_> {
         // It is not kept: it ends with the transaction. But the default is what the client asked for at its start.
         match self.set_from(1).0 {
             Effect::SetDefault(name) => (Effect::LocalDefault(name), false),
+            Effect::Set { name, text } if &*name == min_messages::NAME => {
+                (Effect::SetMinMessagesLocal(text), false)
+            }
             Effect::Pin => (Effect::Pin, false),
             _ => (Effect::None, false),
         }

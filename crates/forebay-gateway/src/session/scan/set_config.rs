@@ -3,7 +3,7 @@
 use super::Effect;
 use super::functions::{self, Call};
 use super::lexer::{Lexer, Token};
-use crate::session::settings::text_for;
+use crate::session::{min_messages, settings::text_for};
 
 /// A longer value is not kept.
 const LONGEST_VALUE: usize = 4096;
@@ -158,6 +158,8 @@ pub(in crate::session) fn of(name: &str, value: &str) -> Option<Effect> {
 fn is_carried(name: &str) -> bool {
     let own = [
         "client_encoding",
+        // The server has no say in it.
+        min_messages::NAME,
         "role",
         "seed",
         "session_authorization",
