@@ -1,16 +1,18 @@
 //! The gateway in the foreground, until a signal ends it.
 
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
 use forebay::rt::TokioRuntime;
+use forebay_dsql::Member;
 use forebay_gateway::config::GatewayConfig;
-use forebay_gateway::{Gateway as Running, WorkerThreads};
+use forebay_gateway::{Gateway as Running, Readiness, WorkerThreads};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::cluster::FromVariables;
@@ -24,18 +26,27 @@ pub(super) async fn run(command: super::Serve, mut config: GatewayConfig) -> any
     let mut signals = Signals::listen()?;
     let mut hangup = signal(SignalKind::hangup())?;
     let runtime = Arc::new(TokioRuntime::current()?);
-    let grace = config.drain_grace;
+    let (mut grace, metrics_listen) = (config.drain_grace, config.metrics_listen);
     let workers = WorkerThreads::start(config.worker_threads)?;
     let mut users_file = None;
+    let readiness = Started::default();
     let gateway = if command.local {
         let local = Local::start(&mut config.users_file, config.metrics_listen).await?;
         users_file = Some(config.users_file.clone());
+        readiness.decides(local.member());
         Running::start_on(config, local, runtime, workers.runtimes()).await?
     } else {
         let cluster = FromVariables::new(std::env::vars().collect(), config.metrics_listen).await?;
+        readiness.decides(cluster.member());
         Running::start_on(config, cluster, runtime, workers.runtimes()).await?
     };
+    readiness.0.get_or_init(|| gateway.readiness());
     output::print(&greeting(&gateway, command.local))?;
+    if metrics_listen.is_some() && page(&gateway).is_none() {
+        output::say(
+            "metrics_listen cannot be served, so this gateway is never ready for those who probe it: see the log",
+        );
+    }
     loop {
         let event = poll_fn(|context| {
             if hangup.poll_recv(context).is_ready() {
@@ -45,7 +56,10 @@ pub(super) async fn run(command: super::Serve, mut config: GatewayConfig) -> any
         });
         match event.await {
             None => match reload(&command, users_file.as_ref(), &gateway).await {
-                Ok(()) => tracing::info!("configuration, users and certificates were read again"),
+                Ok(changed) => {
+                    grace = changed;
+                    tracing::info!("configuration, users and certificates were read again");
+                }
                 Err(error) => tracing::error!("nothing was changed by the reload: {error:#}"),
             },
             Some(ending) => {
@@ -58,13 +72,34 @@ pub(super) async fn run(command: super::Serve, mut config: GatewayConfig) -> any
     }
 }
 
-/// Reads everything again. The users file is `made` here if there was none.
-async fn reload(command: &super::Serve, made: Option<&PathBuf>, gateway: &Running) -> anyhow::Result<()> {
+/// Whether the gateway is ready, once it has started.
+#[derive(Clone, Default)]
+struct Started(Arc<OnceLock<Readiness>>);
+
+impl Started {
+    /// `/readyz` of this member's page answers accordingly.
+    fn decides(&self, member: &Member) {
+        let started = self.clone();
+        member.ready_when(move || match started.0.get() {
+            Some(readiness) => readiness.reasons(),
+            None => vec!["the gateway is starting".to_owned()],
+        });
+    }
+}
+
+/// Reads everything again. The users file is `made` here if there was none. Returns the grace period.
+async fn reload(
+    command: &super::Serve,
+    made: Option<&PathBuf>,
+    gateway: &Running,
+) -> anyhow::Result<Duration> {
     let mut config = command.configuration()?;
     if let Some(made) = made {
         config.users_file.clone_from(made);
     }
-    Ok(gateway.reload(config).await?)
+    let grace = config.drain_grace;
+    gateway.reload(config).await?;
+    Ok(grace)
 }
 
 /// Lets clients finish. A second signal ends that.
@@ -92,6 +127,11 @@ async fn drain(gateway: &Running, ending: Ending, grace: Duration, signals: &mut
     }
 }
 
+/// Where its metrics are.
+fn page(gateway: &Running) -> Option<SocketAddr> {
+    gateway.backends().first().and_then(|(_, backends)| backends.pool().status_page())
+}
+
 /// Where it is.
 fn greeting(gateway: &Running, local: bool) -> String {
     let mut text = String::new();
@@ -100,6 +140,12 @@ fn greeting(gateway: &Running, local: bool) -> String {
     }
     if let Some(socket) = gateway.unix_socket() {
         text += &format!("listening on {}\n", socket.display());
+    }
+    if let Some(address) = gateway.peer_address() {
+        text += &format!("listening on {address} for peers\n");
+    }
+    if let Some(address) = page(gateway) {
+        text += &format!("metrics and health on http://{address}/\n");
     }
     if local && let (Some(address), Some(user)) = (gateway.addresses().first(), gateway.users().first()) {
         text += &format!(
