@@ -191,6 +191,32 @@ fn get(address: &str, path: &str) -> (u16, String) {
     (status.expect("a status"), body.to_owned())
 }
 
+/// Its pools take a while to open, such as for want of an answer.
+#[test]
+fn a_gateway_that_is_told_to_end_while_it_starts_ends_at_once() {
+    let place = Place::new("gateway-start");
+    assert!(add_user(&place, &["app", "--role", "writer"], "hunter2\n").status.success());
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut child = command(&place, &["--listen", "127.0.0.1:0", "--unix-socket-dir", ""])
+        .envs([
+            ("CLUSTER_ENDPOINT", "localhost"),
+            ("PGHOSTADDR", "127.0.0.1"),
+            ("REGION", "us-east-1"),
+            ("DSQL_STAGGERED_STARTUP", "false"),
+        ])
+        .envs([("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "secret")])
+        .env("PGPORT", silent.local_addr().unwrap().port().to_string())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let _held = silent.accept().expect("it opens a connection");
+    let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill");
+    assert!(sent.success());
+    // With 0, it would have started first.
+    assert_eq!(child.wait().expect("it ends").code(), Some(143));
+}
+
 /// What a load balancer asks.
 #[test]
 fn a_gateway_is_ready_until_it_drains_and_alive_until_it_ends() {

@@ -1,6 +1,6 @@
 //! The gateway in the foreground, until a signal ends it.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -28,17 +28,22 @@ pub(super) async fn run(command: super::Serve, mut config: GatewayConfig) -> any
     let runtime = Arc::new(TokioRuntime::current()?);
     let (mut grace, metrics_listen) = (config.drain_grace, config.metrics_listen);
     let workers = WorkerThreads::start(config.worker_threads)?;
-    let mut users_file = None;
     let readiness = Started::default();
-    let gateway = if command.local {
-        let local = Local::start(&mut config.users_file, config.metrics_listen).await?;
-        users_file = Some(config.users_file.clone());
-        readiness.decides(local.member());
-        Running::start_on(config, local, runtime, workers.runtimes()).await?
-    } else {
+    let start = async {
+        if command.local {
+            let local = Local::start(&mut config.users_file, config.metrics_listen).await?;
+            let users_file = config.users_file.clone();
+            readiness.decides(local.member());
+            let gateway = Running::start_on(config, local, runtime, workers.runtimes()).await?;
+            return anyhow::Ok((gateway, Some(users_file)));
+        }
         let cluster = FromVariables::new(std::env::vars().collect(), config.metrics_listen).await?;
         readiness.decides(cluster.member());
-        Running::start_on(config, cluster, runtime, workers.runtimes()).await?
+        Ok((Running::start_on(config, cluster, runtime, workers.runtimes()).await?, None))
+    };
+    let (gateway, users_file) = match unless_ended(start, &mut signals).await {
+        Ok(started) => started?,
+        Err(ending) => return Ok(ending.status()),
     };
     readiness.0.get_or_init(|| gateway.readiness());
     output::print(&greeting(&gateway, command.local))?;
@@ -54,22 +59,39 @@ pub(super) async fn run(command: super::Serve, mut config: GatewayConfig) -> any
             }
             pin!(signals.recv()).poll(context).map(Some)
         });
-        match event.await {
-            None => match reload(&command, users_file.as_ref(), &gateway).await {
-                Ok(changed) => {
+        let ending = match event.await {
+            Some(ending) => ending,
+            None => match unless_ended(reload(&command, users_file.as_ref(), &gateway), &mut signals).await {
+                Ok(Ok(changed)) => {
                     grace = changed;
                     tracing::info!("configuration, users and certificates were read again");
+                    continue;
                 }
-                Err(error) => tracing::error!("nothing was changed by the reload: {error:#}"),
+                Ok(Err(error)) => {
+                    tracing::error!("nothing was changed by the reload: {error:#}");
+                    continue;
+                }
+                // A pool may take a while to open, and nobody needs it any more.
+                Err(ending) => ending,
             },
-            Some(ending) => {
-                let status = drain(&gateway, ending, grace, &mut signals).await;
-                // In this order, so that nothing is left of the local cluster's files.
-                drop((gateway, workers));
-                return Ok(status);
-            }
-        }
+        };
+        let status = drain(&gateway, ending, grace, &mut signals).await;
+        // In this order, so that nothing is left of the local cluster's files.
+        drop((gateway, workers));
+        return Ok(status);
     }
+}
+
+/// Runs this, unless a signal comes first that ends the gateway.
+async fn unless_ended<T>(run: impl Future<Output = T>, signals: &mut Signals) -> Result<T, Ending> {
+    let mut run = pin!(run);
+    poll_fn(|context| {
+        if let Poll::Ready(output) = run.as_mut().poll(context) {
+            return Poll::Ready(Ok(output));
+        }
+        pin!(signals.recv()).poll(context).map(Err)
+    })
+    .await
 }
 
 /// Whether the gateway is ready, once it has started.
@@ -107,23 +129,13 @@ async fn drain(gateway: &Running, ending: Ending, grace: Duration, signals: &mut
     // Whoever presses Ctrl-C waits for it.
     let grace = if ending == Ending::Interrupted { Duration::ZERO } else { grace };
     tracing::info!("shutting down: {} clients have {} s to leave", gateway.clients(), grace.as_secs());
-    let drained = poll_fn({
-        let mut drained = Box::pin(gateway.drain(grace));
-        move |context| {
-            if let Poll::Ready(cut) = drained.as_mut().poll(context) {
-                return Poll::Ready(Some(cut));
-            }
-            pin!(signals.recv()).poll(context).map(|_| None)
-        }
-    })
-    .await;
-    match drained {
-        Some(0) => ExitCode::SUCCESS,
-        Some(cut) => {
+    match unless_ended(gateway.drain(grace), signals).await {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(cut) => {
             output::say(&format!("{cut} clients were cut off in the middle of a transaction"));
             ExitCode::FAILURE
         }
-        None => ending.status(),
+        Err(_) => ending.status(),
     }
 }
 
