@@ -1,10 +1,13 @@
 //! `forebay gateway` as its users meet it.
 
+#![allow(clippy::disallowed_methods, reason = "these tests wait for processes of their own")]
+
 #[allow(dead_code, reason = "other servers need more of it")]
 mod serving;
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
@@ -151,12 +154,16 @@ fn check_shows_who_gets_which_role_or_every_problem() {
     assert!(text(&missing.stderr).contains("users.toml is not readable"), "{}", text(&missing.stderr));
     assert!(add_user(&place, &["app", "--role", "writer"], "hunter2\n").status.success());
     assert!(add_user(&place, &["bi", "--role", "reader", "--allow", "unix"], "hunter2\n").status.success());
-    place.write("gateway.toml", "mode = 'elastic'\nmax_clients = 5\n");
+    let peers =
+        "peer_id = 1\npeer_listen = '127.0.0.1:6433'\npeers = ['2=b.internal:6433', '1=a.internal:6433']\n";
+    place.write("gateway.toml", &format!("mode = 'elastic'\nmax_clients = 5\nso_reuseport = true\n{peers}"));
     let good = check(&["--config", "gateway.toml"], host);
     let said = text(&good.stdout);
     assert!(good.status.success(), "{}", text(&good.stderr));
     assert!(said.contains("cluster  abc.dsql.us-east-1.on.aws, region us-east-1"), "{said}");
     assert!(said.contains("pools    2, each with up to 100 connections: 200 in all"), "{said}");
+    assert!(said.contains("/tmp/.s.PGSQL.6432, also if another process does, without TLS"), "{said}");
+    assert!(said.contains("peers    1 is this one, on 127.0.0.1:6433; 2 is b.internal:6433"), "{said}");
     let line = |name: &str| said.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
     let words = |name: &str| {
         line(name)
@@ -171,6 +178,85 @@ fn check_shows_who_gets_which_role_or_every_problem() {
     fs::set_permissions(place.0.join("users.toml"), fs::Permissions::from_mode(0o644)).unwrap();
     let warned = check(&["--config", "gateway.toml"], host);
     assert!(text(&warned.stderr).contains("can be read by other users"), "{}", text(&warned.stderr));
+}
+
+/// The status and the body of an answer.
+fn get(address: &str, path: &str) -> (u16, String) {
+    let mut socket = TcpStream::connect(address).expect("it listens");
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.expect("a status"), body.to_owned())
+}
+
+/// Its pools take a while to open, such as for want of an answer.
+#[test]
+fn a_gateway_that_is_told_to_end_while_it_starts_ends_at_once() {
+    let place = Place::new("gateway-start");
+    assert!(add_user(&place, &["app", "--role", "writer"], "hunter2\n").status.success());
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut child = command(&place, &["--listen", "127.0.0.1:0", "--unix-socket-dir", ""])
+        .envs([
+            ("CLUSTER_ENDPOINT", "localhost"),
+            ("PGHOSTADDR", "127.0.0.1"),
+            ("REGION", "us-east-1"),
+            ("DSQL_STAGGERED_STARTUP", "false"),
+        ])
+        .envs([("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "secret")])
+        .env("PGPORT", silent.local_addr().unwrap().port().to_string())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let _held = silent.accept().expect("it opens a connection");
+    let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill");
+    assert!(sent.success());
+    // With 0, it would have started first.
+    assert_eq!(child.wait().expect("it ends").code(), Some(143));
+}
+
+/// What a load balancer asks.
+#[test]
+fn a_gateway_is_ready_until_it_drains_and_alive_until_it_ends() {
+    let place = Place::new("gateway-ready");
+    let arguments = ["--local", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"];
+    let (mut child, said) = GATEWAY.start(&place, "psql", &arguments);
+    let page =
+        said.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("a page").to_owned();
+    assert_eq!(get(&page, "/healthz").0, 200);
+    assert_eq!(get(&page, "/readyz"), (200, "ready\n".to_owned()));
+    let port = said.split("port=").nth(1).and_then(|rest| rest.split(' ').next()).expect("a port");
+    // The client has no application_name, so the server is told none.
+    let mut client = Command::new("psql")
+        .args(["-X", "-q", "-A", "-t"])
+        .arg(format!("host=127.0.0.1 port={port} user=admin dbname=postgres application_name=''"))
+        .env_remove("PGAPPNAME")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("psql");
+    let mut statements = client.stdin.take().expect("its input");
+    let mut rows = BufReader::new(client.stdout.take().expect("its output")).lines();
+    statements.write_all(b"SHOW application_name;\nBEGIN;\nSELECT 42;\n").unwrap();
+    assert_eq!(rows.next().expect("a row").unwrap(), "");
+    assert_eq!(rows.next().expect("a row").unwrap(), "42");
+    let (_, metrics) = get(&page, "/metrics");
+    for line in ["forebay_gateway_clients 1", "forebay_gateway_logins_total{outcome=\"accepted\"} 1"] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill");
+    assert!(sent.success());
+    while get(&page, "/readyz").0 == 200 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(get(&page, "/readyz"), (503, "the gateway is draining\n".to_owned()));
+    assert_eq!(get(&page, "/healthz").0, 200);
+    statements.write_all(b"COMMIT;\n").unwrap();
+    drop(statements);
+    assert!(client.wait().expect("it ends").success());
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }
 
 #[test]

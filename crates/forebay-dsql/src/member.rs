@@ -44,7 +44,7 @@ struct Shared {
     configured_node: Option<Node>,
     runtime: Arc<dyn Runtime>,
     /// Served from here on, so that its metrics include those of the fleet.
-    _page: Option<Arc<ServedPage>>,
+    page: Option<Arc<ServedPage>>,
 }
 
 /// A handle to a [`Member`] that does not keep it in its fleet.
@@ -162,6 +162,14 @@ impl Member {
         Some(numbered)
     }
 
+    /// Decides whether this process is ready, for `/readyz` of its status page, if it has one: `reasons` returns why it is not, a line each,
+    /// and nothing if it is. Without it, a process is ready once every pool has reached its low watermark.
+    pub fn ready_when(&self, reasons: impl Fn() -> Vec<String> + Send + Sync + 'static) {
+        if let Some(page) = &self.0.page {
+            page.ready_when(reasons);
+        }
+    }
+
     /// Leaves the fleet: no more leases, and every slot back once all connections are closed. Drain the pools first. Waits
     /// for at most `patience`. Returns whether it is done.
     ///
@@ -248,7 +256,7 @@ impl MemberBuilder {
             fleet,
             configured_node: options.node(),
             runtime,
-            _page: page,
+            page,
         })))
     }
 }

@@ -202,6 +202,9 @@ impl fmt::Debug for Backends {
     }
 }
 
+#[cfg(test)]
+mod tests;
+
 /// A client that waits for a backend, counted until it is dropped.
 struct Waiting<'a>(&'a Backends);
 

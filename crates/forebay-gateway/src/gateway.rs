@@ -7,6 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -112,6 +113,8 @@ struct Shared {
     pools: Mutex<Pools>,
     /// One reload at a time.
     reloading: tokio::sync::Mutex<()>,
+    /// A drain has begun.
+    leaving: AtomicBool,
     cluster: Box<dyn Cluster>,
     workers: Workers,
     /// The workers have runtimes of their own.
@@ -205,6 +208,7 @@ impl Gateway {
             config: RwLock::new(Arc::new(config)),
             pools: Mutex::default(),
             reloading: tokio::sync::Mutex::default(),
+            leaving: AtomicBool::new(false),
             cluster: Box::new(cluster),
             workers,
             moves,
@@ -268,6 +272,12 @@ impl Gateway {
         self.unix_socket.as_deref()
     }
 
+    /// Tells whether new clients should come to it, for a load balancer.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        Readiness(Arc::downgrade(&self.shared))
+    }
+
     /// The names of those who may log in.
     #[must_use]
     pub fn users(&self) -> Vec<String> {
@@ -323,6 +333,7 @@ impl Gateway {
     /// Dropping the future stops the waiting; nobody can connect any more all the same. It can be called again, such as without a grace.
     pub async fn drain(&self, grace: Duration) -> usize {
         let Shared { login, clients, runtime, .. } = &*self.shared;
+        self.shared.leaving.store(true, Ordering::Relaxed);
         self.stop.send_replace(true);
         let left = async {
             self.stop.closed().await;
@@ -365,6 +376,33 @@ impl fmt::Debug for Gateway {
             .field("addresses", &self.addresses)
             .field("clients", &self.clients())
             .finish_non_exhaustive()
+    }
+}
+
+/// Tells whether new clients should come to a gateway. It does not keep the gateway running.
+#[derive(Clone)]
+pub struct Readiness(Weak<Shared>);
+
+impl Readiness {
+    /// Why not, in words for an operator. Empty if they should.
+    #[must_use]
+    pub fn reasons(&self) -> Vec<String> {
+        let Some(shared) = self.0.upgrade() else { return vec!["the gateway has ended".to_owned()] };
+        let mut reasons = Vec::new();
+        if shared.leaving.load(Ordering::Relaxed) {
+            reasons.push("the gateway is draining".to_owned());
+        }
+        // If one role works, the gateway is worth its clients.
+        if shared.pools.lock().active.values().all(|backends| backends.pool().status().open == 0) {
+            reasons.push("no role has a connection to the cluster".to_owned());
+        }
+        reasons
+    }
+}
+
+impl fmt::Debug for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Readiness").field(&self.reasons()).finish()
     }
 }
 

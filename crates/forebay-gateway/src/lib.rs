@@ -30,5 +30,5 @@ mod seat;
 mod workers;
 
 pub use backends::Backends;
-pub use gateway::{Cluster, Gateway, RawPool, StartError};
+pub use gateway::{Cluster, Gateway, RawPool, Readiness, StartError};
 pub use workers::WorkerThreads;

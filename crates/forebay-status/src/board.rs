@@ -84,6 +84,8 @@ pub(crate) struct Board {
     /// The time of the first and of the last sample.
     pub(crate) started: Option<Now>,
     pub(crate) now: Now,
+    /// Why the process is not ready, if the program decides it itself.
+    pub(crate) decided: Option<Vec<String>>,
     /// Notes from before the first sample.
     notes: VecDeque<String>,
 }
@@ -196,6 +198,9 @@ impl Board {
 
     /// Why the process is not ready, a line for each reason. Empty if it is.
     pub(crate) fn unready(&self) -> Vec<String> {
+        if let Some(reasons) = &self.decided {
+            return reasons.clone();
+        }
         if self.pools.is_empty() {
             return vec!["no pool is on the page yet".into()];
         }

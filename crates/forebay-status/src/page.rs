@@ -54,6 +54,9 @@ pub struct StatusPage {
 /// Renders the metrics of the process.
 pub(crate) type Render = Arc<dyn Fn() -> String + Send + Sync>;
 
+/// Why the process is not ready, by the program's own rule.
+pub(crate) type Readiness = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
+
 /// What all handles, requests and the sampler share.
 pub(crate) struct Shared {
     settings: Mutex<Settings>,
@@ -70,6 +73,7 @@ struct Settings {
     is_found: bool,
     is_running: bool,
     metrics: Option<Render>,
+    readiness: Option<Readiness>,
 }
 
 /// What event streams get.
@@ -123,6 +127,12 @@ impl StatusPage {
     /// name is replaced.
     pub fn pool(&self, name: impl Into<String>, source: impl PoolSource) {
         self.shared.add(name.into(), Arc::new(source));
+    }
+
+    /// Decides whether the process is ready, for `/readyz`: `reasons` returns why it is not, a line each, and nothing if it is. The pools
+    /// do not matter any more then, unless it asks them. It must answer at once.
+    pub fn ready_when(&self, reasons: impl Fn() -> Vec<String> + Send + Sync + 'static) {
+        self.shared.settings.lock().readiness = Some(Arc::new(reasons));
     }
 
     /// Adds a line to the recent events, such as a deployment.
@@ -247,7 +257,9 @@ impl Shared {
         let sources = self.board.lock().sources();
         let readings: Vec<_> =
             sources.iter().filter_map(|(name, source)| Reading::take(name, source, somebody_looks)).collect();
+        let decided = self.decide();
         let mut board = self.board.lock();
+        board.decided = decided;
         let gone = board.begin(now);
         for reading in readings {
             let tick = board.tick;
@@ -277,7 +289,9 @@ impl Shared {
         let list =
             |source: &Arc<dyn PoolSource>| catch_unwind(AssertUnwindSafe(|| source.connections())).ok();
         let lists: Vec<_> = sources.iter().map(|(_, source)| list(source)).collect();
+        let decided = self.decide();
         let mut board = self.board.lock();
+        board.decided = decided;
         for ((name, source), list) in sources.iter().zip(&lists) {
             if let Some(list) = list {
                 board.take_in_connections(name, source, list);
@@ -290,8 +304,18 @@ impl Shared {
         self.with_connections(|board| document::status(board).to_string())
     }
 
+    /// What the program's own rule says, if it has one. Call it without a lock: it is somebody else's code.
+    fn decide(&self) -> Option<Vec<String>> {
+        let readiness = self.settings.lock().readiness.clone()?;
+        let reasons = catch_unwind(AssertUnwindSafe(|| readiness()));
+        Some(reasons.unwrap_or_else(|_| vec!["the program could not say whether it is ready".into()]))
+    }
+
     /// Why the process is not ready, as of now: a probe does not wait for the next sample.
     pub(crate) fn unready(&self) -> Vec<String> {
+        if let Some(reasons) = self.decide() {
+            return reasons;
+        }
         let sources = self.board.lock().sources();
         let readings: Vec<_> =
             sources.iter().filter_map(|(name, source)| Reading::take(name, source, false)).collect();

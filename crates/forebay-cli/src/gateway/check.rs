@@ -69,7 +69,16 @@ fn places(config: &GatewayConfig) -> String {
         Some(files) if files.required => "with TLS, which clients of other machines must use",
         Some(_) => "with TLS for those who ask",
     };
-    format!("listen   {}, {tls}\n", places.join(", "))
+    let shared = if config.so_reuseport { ", also if another process does" } else { "" };
+    let mut text = format!("listen   {}{shared}, {tls}\n", places.join(", "));
+    if let Some(peers) = &config.peers {
+        let _ = write!(text, "peers    {} is this one, on {}", peers.id, peers.listen);
+        for (id, address) in &peers.addresses {
+            let _ = write!(text, "; {id} is {address}");
+        }
+        text.push('\n');
+    }
+    text
 }
 
 /// A user: name, role, what is needed, mode, from where.

@@ -28,6 +28,11 @@ impl FromVariables {
         Ok(Self { variables, member })
     }
 
+    /// What its pools share.
+    pub(super) fn member(&self) -> &Member {
+        &self.member
+    }
+
     async fn connect(&self, role: &str, database: &str) -> Result<RawPool, Error> {
         let name = if database == "postgres" { role.to_owned() } else { format!("{role}@{database}") };
         let options = builder(&self.variables).user(role).database(database).pool(name).build()?;
@@ -36,7 +41,10 @@ impl FromVariables {
 }
 
 fn builder(variables: &[(String, String)]) -> OptionsBuilder {
-    OptionsBuilder::from_variables(variables.iter().cloned()).reservoir(true)
+    let builder = OptionsBuilder::from_variables(variables.iter().cloned()).reservoir(true);
+    // A client without a name has none at the server either, as if there were no gateway.
+    let is_named = variables.iter().any(|(name, value)| name == "PGAPPNAME" && !value.is_empty());
+    if is_named { builder } else { builder.application_name("") }
 }
 
 impl Cluster for FromVariables {

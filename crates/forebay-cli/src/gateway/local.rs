@@ -48,6 +48,11 @@ impl Local {
         Ok(Self { cluster, member, page, _files: files })
     }
 
+    /// What its pools share.
+    pub(super) fn member(&self) -> &Member {
+        &self.member
+    }
+
     async fn connect(&self, role: &str, database: &str) -> Result<RawPool, Error> {
         let options = options(&self.cluster, self.page).user(role).database(database).pool(role).build()?;
         self.member.pool(options).connect().await
@@ -61,6 +66,7 @@ fn options(cluster: &dsql_local::Cluster, page: Option<SocketAddr>) -> OptionsBu
         .roots(RootCertificates::Pem(cluster.ca_pem().as_bytes().into()))
         .reservoir(true)
         .max_connections(CONNECTIONS)
+        .application_name("")
         .startup_jitter(std::time::Duration::ZERO);
     page.into_iter().fold(options, OptionsBuilder::status_page)
 }

@@ -1,16 +1,18 @@
 //! The gateway in the foreground, until a signal ends it.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
 use forebay::rt::TokioRuntime;
+use forebay_dsql::Member;
 use forebay_gateway::config::GatewayConfig;
-use forebay_gateway::{Gateway as Running, WorkerThreads};
+use forebay_gateway::{Gateway as Running, Readiness, WorkerThreads};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::cluster::FromVariables;
@@ -24,18 +26,32 @@ pub(super) async fn run(command: super::Serve, mut config: GatewayConfig) -> any
     let mut signals = Signals::listen()?;
     let mut hangup = signal(SignalKind::hangup())?;
     let runtime = Arc::new(TokioRuntime::current()?);
-    let grace = config.drain_grace;
+    let (mut grace, metrics_listen) = (config.drain_grace, config.metrics_listen);
     let workers = WorkerThreads::start(config.worker_threads)?;
-    let mut users_file = None;
-    let gateway = if command.local {
-        let local = Local::start(&mut config.users_file, config.metrics_listen).await?;
-        users_file = Some(config.users_file.clone());
-        Running::start_on(config, local, runtime, workers.runtimes()).await?
-    } else {
+    let readiness = Started::default();
+    let start = async {
+        if command.local {
+            let local = Local::start(&mut config.users_file, config.metrics_listen).await?;
+            let users_file = config.users_file.clone();
+            readiness.decides(local.member());
+            let gateway = Running::start_on(config, local, runtime, workers.runtimes()).await?;
+            return anyhow::Ok((gateway, Some(users_file)));
+        }
         let cluster = FromVariables::new(std::env::vars().collect(), config.metrics_listen).await?;
-        Running::start_on(config, cluster, runtime, workers.runtimes()).await?
+        readiness.decides(cluster.member());
+        Ok((Running::start_on(config, cluster, runtime, workers.runtimes()).await?, None))
     };
+    let (gateway, users_file) = match unless_ended(start, &mut signals).await {
+        Ok(started) => started?,
+        Err(ending) => return Ok(ending.status()),
+    };
+    readiness.0.get_or_init(|| gateway.readiness());
     output::print(&greeting(&gateway, command.local))?;
+    if metrics_listen.is_some() && page(&gateway).is_none() {
+        output::say(
+            "metrics_listen cannot be served, so this gateway is never ready for those who probe it: see the log",
+        );
+    }
     loop {
         let event = poll_fn(|context| {
             if hangup.poll_recv(context).is_ready() {
@@ -43,28 +59,69 @@ pub(super) async fn run(command: super::Serve, mut config: GatewayConfig) -> any
             }
             pin!(signals.recv()).poll(context).map(Some)
         });
-        match event.await {
-            None => match reload(&command, users_file.as_ref(), &gateway).await {
-                Ok(()) => tracing::info!("configuration, users and certificates were read again"),
-                Err(error) => tracing::error!("nothing was changed by the reload: {error:#}"),
+        let ending = match event.await {
+            Some(ending) => ending,
+            None => match unless_ended(reload(&command, users_file.as_ref(), &gateway), &mut signals).await {
+                Ok(Ok(changed)) => {
+                    grace = changed;
+                    tracing::info!("configuration, users and certificates were read again");
+                    continue;
+                }
+                Ok(Err(error)) => {
+                    tracing::error!("nothing was changed by the reload: {error:#}");
+                    continue;
+                }
+                // A pool may take a while to open, and nobody needs it any more.
+                Err(ending) => ending,
             },
-            Some(ending) => {
-                let status = drain(&gateway, ending, grace, &mut signals).await;
-                // In this order, so that nothing is left of the local cluster's files.
-                drop((gateway, workers));
-                return Ok(status);
-            }
-        }
+        };
+        let status = drain(&gateway, ending, grace, &mut signals).await;
+        // In this order, so that nothing is left of the local cluster's files.
+        drop((gateway, workers));
+        return Ok(status);
     }
 }
 
-/// Reads everything again. The users file is `made` here if there was none.
-async fn reload(command: &super::Serve, made: Option<&PathBuf>, gateway: &Running) -> anyhow::Result<()> {
+/// Runs this, unless a signal comes first that ends the gateway.
+async fn unless_ended<T>(run: impl Future<Output = T>, signals: &mut Signals) -> Result<T, Ending> {
+    let mut run = pin!(run);
+    poll_fn(|context| {
+        if let Poll::Ready(output) = run.as_mut().poll(context) {
+            return Poll::Ready(Ok(output));
+        }
+        pin!(signals.recv()).poll(context).map(Err)
+    })
+    .await
+}
+
+/// Whether the gateway is ready, once it has started.
+#[derive(Clone, Default)]
+struct Started(Arc<OnceLock<Readiness>>);
+
+impl Started {
+    /// `/readyz` of this member's page answers accordingly.
+    fn decides(&self, member: &Member) {
+        let started = self.clone();
+        member.ready_when(move || match started.0.get() {
+            Some(readiness) => readiness.reasons(),
+            None => vec!["the gateway is starting".to_owned()],
+        });
+    }
+}
+
+/// Reads everything again. The users file is `made` here if there was none. Returns the grace period.
+async fn reload(
+    command: &super::Serve,
+    made: Option<&PathBuf>,
+    gateway: &Running,
+) -> anyhow::Result<Duration> {
     let mut config = command.configuration()?;
     if let Some(made) = made {
         config.users_file.clone_from(made);
     }
-    Ok(gateway.reload(config).await?)
+    let grace = config.drain_grace;
+    gateway.reload(config).await?;
+    Ok(grace)
 }
 
 /// Lets clients finish. A second signal ends that.
@@ -72,24 +129,19 @@ async fn drain(gateway: &Running, ending: Ending, grace: Duration, signals: &mut
     // Whoever presses Ctrl-C waits for it.
     let grace = if ending == Ending::Interrupted { Duration::ZERO } else { grace };
     tracing::info!("shutting down: {} clients have {} s to leave", gateway.clients(), grace.as_secs());
-    let drained = poll_fn({
-        let mut drained = Box::pin(gateway.drain(grace));
-        move |context| {
-            if let Poll::Ready(cut) = drained.as_mut().poll(context) {
-                return Poll::Ready(Some(cut));
-            }
-            pin!(signals.recv()).poll(context).map(|_| None)
-        }
-    })
-    .await;
-    match drained {
-        Some(0) => ExitCode::SUCCESS,
-        Some(cut) => {
+    match unless_ended(gateway.drain(grace), signals).await {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(cut) => {
             output::say(&format!("{cut} clients were cut off in the middle of a transaction"));
             ExitCode::FAILURE
         }
-        None => ending.status(),
+        Err(_) => ending.status(),
     }
+}
+
+/// Where its metrics are.
+fn page(gateway: &Running) -> Option<SocketAddr> {
+    gateway.backends().first().and_then(|(_, backends)| backends.pool().status_page())
 }
 
 /// Where it is.
@@ -100,6 +152,12 @@ fn greeting(gateway: &Running, local: bool) -> String {
     }
     if let Some(socket) = gateway.unix_socket() {
         text += &format!("listening on {}\n", socket.display());
+    }
+    if let Some(address) = gateway.peer_address() {
+        text += &format!("listening on {address} for peers\n");
+    }
+    if let Some(address) = page(gateway) {
+        text += &format!("metrics and health on http://{address}/\n");
     }
     if local && let (Some(address), Some(user)) = (gateway.addresses().first(), gateway.users().first()) {
         text += &format!(

@@ -24,6 +24,10 @@ impl ServedPage {
         None
     }
 
+    pub(crate) fn ready_when(&self, _reasons: impl Fn() -> Vec<String> + Send + Sync + 'static) {
+        match *self {}
+    }
+
     pub(crate) fn show<C: Connect>(&self, _options: &Options, _pool: PoolHandles<'_, C>) {
         match *self {}
     }

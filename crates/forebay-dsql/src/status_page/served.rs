@@ -82,6 +82,10 @@ impl ServedPage {
         self.server.address()
     }
 
+    pub(crate) fn ready_when(&self, reasons: impl Fn() -> Vec<String> + Send + Sync + 'static) {
+        self.page.ready_when(reasons);
+    }
+
     /// Shows a pool, until it is gone. Pools with the same name are numbered, so that none hides another.
     pub(crate) fn show<C: Connect>(&self, options: &Options, pool: PoolHandles<'_, C>) {
         let wanted = format!("{}/{}", options.service(), options.pool());

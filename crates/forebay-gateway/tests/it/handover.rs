@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use forebay_gateway::StartError;
+use forebay_gateway::users::ScramVerifier;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
 use tokio_postgres::NoTls;
 
 use crate::world::{PATIENCE, Plan, World, eventually};
@@ -164,6 +167,61 @@ async fn a_login_after_the_grace_is_refused_and_one_within_it_is_not() {
         held.batch_execute("COMMIT").await.unwrap();
     };
     tokio::join!(drain, clients);
+}
+
+/// Passes bytes on in both directions; but what the gateway says first waits for `go`.
+async fn slow(
+    mut near: tokio::io::DuplexStream,
+    mut far: tokio::net::TcpStream,
+    heard: Arc<Notify>,
+    go: Arc<Notify>,
+) {
+    let (mut asked, mut said) = ([0; 1_024], [0; 1_024]);
+    let count = near.read(&mut asked).await.unwrap();
+    far.write_all(&asked[..count]).await.unwrap();
+    let count = far.read(&mut said).await.unwrap();
+    heard.notify_one();
+    go.notified().await;
+    near.write_all(&said[..count]).await.unwrap();
+    // Either side may go first.
+    drop(tokio::io::copy_bidirectional(&mut near, &mut far).await);
+}
+
+/// It is not yet there when everybody is asked to leave.
+#[tokio::test]
+async fn a_login_that_ends_during_the_last_call_is_asked_to_leave_like_the_others() {
+    let verifier = ScramVerifier::derive("secret", b"0123456789abcdef", 4_096).to_text();
+    let users = format!("[[user]]\nname = 'app'\nrole = 'admin'\npassword = '{verifier}'\n");
+    let settings = vec![("auth", "scram".to_owned())];
+    let world = Plan { users, settings, ..Plan::default() }.start().await;
+    let mut config = world.config();
+    config.password("secret").ssl_mode(tokio_postgres::config::SslMode::Disable);
+    let (held, connection) = config.connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    held.batch_execute("BEGIN").await.unwrap();
+    let [heard, go] = [(); 2].map(|()| Arc::new(Notify::new()));
+    let (near, far) = tokio::io::duplex(4_096);
+    let socket = tokio::net::TcpStream::connect(world.gateway.addresses()[0]).await.unwrap();
+    tokio::spawn(slow(far, socket, Arc::clone(&heard), Arc::clone(&go)));
+    let login = config.connect_raw(near, NoTls);
+    let drain = async {
+        // It was asked for its password, so its name was let pass.
+        heard.notified().await;
+        world.gateway.drain(Duration::ZERO).await
+    };
+    let clients = async {
+        eventually("all were asked to leave", || !world.gateway.readiness().reasons().is_empty()).await;
+        go.notify_one();
+    };
+    let end = async {
+        let (client, connection) = login.await.expect("its password is right");
+        let error = connection.await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "57P01", "{error:?}");
+        drop(client);
+        held.batch_execute("COMMIT").await.unwrap();
+    };
+    let (cut, (), ()) = tokio::join!(drain, clients, end);
+    assert_eq!(cut, 0);
 }
 
 #[tokio::test]

@@ -139,6 +139,31 @@ async fn a_drain_can_be_dropped_at_any_time_and_called_again() {
 }
 
 #[tokio::test]
+async fn a_gateway_is_ready_while_a_role_has_a_connection_and_until_it_drains() {
+    let world = Plan::default().start().await;
+    let readiness = world.gateway.readiness();
+    assert_eq!(readiness.reasons(), [""; 0]);
+    // Nobody gets in any more, and those who are in are thrown out.
+    world.cluster.set_limits(dsql_local::Limits { connections: 0, ..world.cluster.limits() });
+    world.cluster.sever(1.0);
+    eventually("it has noticed", || !readiness.reasons().is_empty()).await;
+    assert_eq!(readiness.reasons(), ["no role has a connection to the cluster"]);
+    world.cluster.set_limits(dsql_local::Limits::default());
+    eventually("it has one again", || readiness.reasons().is_empty()).await;
+    let held = world.client().await;
+    let drain = async {
+        world.gateway.drain(PATIENCE).await;
+    };
+    let look = async {
+        assert_eq!(readiness.reasons(), ["the gateway is draining"]);
+        drop(held);
+    };
+    tokio::join!(drain, look);
+    drop(world);
+    eventually("nothing of it is left", || readiness.reasons() == ["the gateway has ended"]).await;
+}
+
+#[tokio::test]
 async fn who_does_not_finish_is_cut_off_and_counted() {
     let world = Plan::default().start().await;
     let (client, connection) = world.config().connect(NoTls).await.unwrap();

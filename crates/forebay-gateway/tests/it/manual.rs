@@ -20,10 +20,12 @@ fn the_page_lists_every_metric() {
 }
 
 #[test]
-fn the_example_of_a_configuration_is_valid() {
+fn the_examples_of_configurations_are_valid() {
     let blocks = PAGE.split("```toml\n").skip(1).filter_map(|block| block.split("```").next());
-    let example = blocks.filter(|block| block.contains("listen = ")).collect::<Vec<_>>();
-    assert_eq!(example.len(), 1);
-    let config = ConfigBuilder::default().toml(Path::new("gateway.toml"), example[0]).build();
-    assert!(config.is_ok(), "{config:?}");
+    let examples = blocks.filter(|block| block.contains("listen = ")).collect::<Vec<_>>();
+    assert_eq!(examples.len(), 2);
+    for example in examples {
+        let config = ConfigBuilder::default().toml(Path::new("gateway.toml"), example).build();
+        assert!(config.is_ok(), "{config:?}");
+    }
 }

@@ -1,5 +1,6 @@
 //! Users, roles and limits that change while clients are connected.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::NoTls;
@@ -36,16 +37,23 @@ async fn the_pool_of_a_removed_role_closes_when_its_last_client_leaves() {
     let live = || world.cluster.counters().live;
     eventually("both pools are full", || live() == 8).await;
     let [first, second] = [reader(&world).await, reader(&world).await];
+    // Weakly: it must not stay open for this.
+    let removed = Arc::downgrade(&world.gateway.backends()[1].1);
     set_users(&world, ONE).await;
     assert_eq!(world.gateway.backends().len(), 1);
     assert!(world.config().user("bi").connect(NoTls).await.is_err(), "nobody is this user any more");
     drop(first);
     // The other one goes on, also on a connection that it has yet to get.
     assert!(world.cluster.sever(1.0) > 0);
+    eventually("the gateway has noticed", || {
+        removed.upgrade().is_some_and(|pool| pool.pool().status().in_use == 0)
+    })
+    .await;
     eventually("both pools are full again", || live() == 8).await;
     second.batch_execute("SELECT 1").await.unwrap();
     drop(second);
     eventually("the other pool alone", || live() == 4).await;
+    assert!(removed.upgrade().is_none());
 }
 
 #[tokio::test]

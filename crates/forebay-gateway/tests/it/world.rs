@@ -72,14 +72,17 @@ pub(crate) struct Plan {
     pub(crate) mode: &'static str,
     /// Threads of their own for clients; none: all run on the test's.
     pub(crate) workers: usize,
+    /// The users file.
+    pub(crate) users: String,
     pub(crate) settings: Vec<(&'static str, String)>,
     pub(crate) variables: Vec<(&'static str, String)>,
 }
 
 impl Default for Plan {
     fn default() -> Self {
-        let (settings, variables) = (Vec::new(), Vec::new());
-        Self { engine: EngineKind::Builtin, connections: 4, mode: "session", workers: 0, settings, variables }
+        let users = "[[user]]\nname = 'app'\nrole = 'admin'\n".to_owned();
+        let (engine, settings, variables) = (EngineKind::Builtin, Vec::new(), Vec::new());
+        Self { engine, connections: 4, mode: "session", workers: 0, users, settings, variables }
     }
 }
 
@@ -96,7 +99,7 @@ impl Plan {
             ..Config::default()
         });
         let files = tempfile::tempdir().unwrap();
-        std::fs::write(files.path().join("users.toml"), "[[user]]\nname = 'app'\nrole = 'admin'\n").unwrap();
+        std::fs::write(files.path().join("users.toml"), &self.users).unwrap();
         self.start_beside(Arc::new(cluster.unwrap()), Arc::new(files), Arc::default()).await.unwrap()
     }
 

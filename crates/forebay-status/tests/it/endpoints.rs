@@ -52,6 +52,29 @@ async fn without_a_renderer_the_answer_says_what_to_do() {
 }
 
 #[tokio::test]
+async fn a_program_may_decide_itself_whether_it_is_ready() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    let page = StatusPage::new();
+    let server = serve(&page).await;
+    let reasons = Arc::new(AtomicUsize::new(2));
+    let count = Arc::clone(&reasons);
+    page.ready_when(move || match count.load(Ordering::Relaxed) {
+        9 => panic!("a defect of the program"),
+        count => vec!["draining".to_owned(); count],
+    });
+    let answer = get(server.address(), "/readyz").await;
+    assert_eq!((answer.status, answer.body.as_str()), (503, "draining\ndraining\n"));
+    assert!(page.status_json().contains("\"unready\":[\"draining\",\"draining\"]"));
+    reasons.store(0, Ordering::Relaxed);
+    assert_eq!(get(server.address(), "/readyz").await.status, 200, "although there is no pool");
+    assert!(page.status_json().contains("\"ready\":true"));
+    reasons.store(9, Ordering::Relaxed);
+    assert_eq!(get(server.address(), "/readyz").await.status, 503);
+}
+
+#[tokio::test]
 async fn a_process_is_ready_once_its_pools_were_filled_and_until_one_drains() {
     let page = StatusPage::new();
     let server = serve(&page).await;
