@@ -5,6 +5,7 @@
 mod elastic;
 mod lifecycle;
 mod manual;
+mod npgsql;
 mod replacement;
 mod sessions;
 mod slow_readers;
