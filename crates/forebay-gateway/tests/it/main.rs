@@ -9,6 +9,7 @@ mod handover;
 mod lifecycle;
 mod login;
 mod manual;
+mod npgsql;
 mod reload;
 mod replacement;
 mod sessions;
