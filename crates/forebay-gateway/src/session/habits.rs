@@ -55,6 +55,8 @@ impl VirtualSession {
         };
         let alone = pieces.len() == 1 && self.status == TransactionStatus::Idle && !self.implicit;
         let mut wrote = self.backend.as_ref().is_some_and(|backend| backend.wrote);
+        // Nothing that is under way changes the role, nor did anything that was not understood.
+        let mut has_own_role = self.requests.is_empty() && !(self.pinned || self.unsure || self.unsure_now);
         // Statements that are gone when this one runs: some, or all.
         let (mut gone, mut all_gone) = (Vec::new(), false);
         // How far the text is copied.
@@ -78,10 +80,21 @@ impl VirtualSession {
                 Effect::DeallocateAll => all_gone = true,
                 _ => {}
             }
-            let (answer, sent) = match refusal {
-                Some(error) => (Answer::Refuse(Box::new(error)), Sent::Text(FAILING.to_owned())),
-                None => self.send(&piece.effect),
+            let (answer, sent) = match (refusal, &piece.effect) {
+                (Some(error), _) => (Answer::Refuse(Box::new(error)), Sent::Text(FAILING.to_owned())),
+                // Npgsql sends it with every reset, and Aurora DSQL refuses it.
+                (None, Effect::Role { name, text: None })
+                    if has_own_role && self.settings.get(name).is_none() =>
+                {
+                    let resets = original.get(..5).is_some_and(|verb| verb.eq_ignore_ascii_case(b"reset"));
+                    let tag = if resets { "RESET" } else { "SET" };
+                    (Answer::Instead(tag), Sent::Text(HARMLESS.to_owned()))
+                }
+                (None, effect) => self.send(effect),
             };
+            // A function may change it, too.
+            has_own_role &= !matches!(piece.effect, Effect::Role { text: Some(_), .. } | Effect::Pin)
+                && !piece.flags.has(Flags::UNSURE);
             let mut quiet = 0;
             match sent {
                 Sent::AsIs => {}

@@ -132,7 +132,9 @@ impl VirtualSession {
                 self.pinned |= self.settings.get("role").is_none();
                 return;
             }
-            backend.reading.set(&name, &settings::text_for(&name, value));
+            if let Some(text) = settings::carried(&name, value) {
+                backend.reading.set(&name, &text);
+            }
         }
     }
 
@@ -172,7 +174,7 @@ impl VirtualSession {
             settings: Arc::clone(&self.settings),
             statements,
             unnamed,
-            spoilt: backend.spoilt || roles || self.pinned || self.unsure,
+            spoilt: backend.spoilt || roles || self.settings.are_lasting() || self.pinned || self.unsure,
             reported: Some(backend.reported),
         }
     }
@@ -208,6 +210,8 @@ impl VirtualSession {
                 self.reset(name);
             }
             Effect::ResetAll => self.reset_all(),
+            // It has its own role, and this changes nothing.
+            Effect::Role { name, text: None } if self.settings.get(name).is_none() && !self.pinned => {}
             Effect::Role { name, text } => {
                 match text {
                     Some(text) => Arc::make_mut(&mut self.settings).set(name, text),

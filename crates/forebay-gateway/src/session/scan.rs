@@ -316,7 +316,7 @@ impl Statements<'_> {
         }
         if sets && is_select {
             match set_config::read(begin) {
-                Some(understood @ Effect::SetConfig { .. }) => {
+                Some(understood @ (Effect::SetConfig { .. } | Effect::None)) => {
                     (flags, effect) = (Flags::default(), understood)
                 }
                 Some(understood) => effect = understood,
@@ -539,15 +539,18 @@ mod tests {
         let set = |name: &str, text: &str| Effect::SetConfig { name: name.into(), text: text.into() };
         let to = |name: &str, parameter| Effect::SetConfigTo { name: name.into(), parameter };
         for (sql, effect) in [
-            ("SELECT set_config('jit', 'off', false)", set("jit", "jit TO 'off'")),
+            ("SELECT set_config('bytea_output', 'hex', false)", set("bytea_output", "bytea_output TO 'hex'")),
             (
                 "select PG_CATALOG.Set_Config('search_path', '', FALSE);",
                 set("search_path", "search_path TO ''"),
             ),
-            ("SELECT set_config('a.b', 'it''s'::text, false) AS x", set("a.b", "a.b TO 'it''s'")),
+            (
+                "SELECT set_config('a.b', 'it''s'::text, false) AS x",
+                set("a.b", "set_config('a.b', 'it''s', false)"),
+            ),
             (
                 "SELECT\n current_setting('jit') AS cur,\n set_config('jit', 'off', false) AS new",
-                set("jit", "jit TO 'off'"),
+                Effect::None,
             ),
             ("SELECT 1, set_config('TimeZone', $2, false) tz, $1", to("timezone", 1)),
         ] {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::min_messages;
 
-/// Settings in force: for each name in small letters, the text behind `SET ` that sets it. Sorted by name.
+/// Settings in force: for each name in small letters, the text that sets it. Sorted by name.
 ///
-/// The text is kept as the client wrote it. So nothing is lost that a setting can express, such as lists and intervals.
+/// It is what follows `SET `, as the client wrote it. So nothing is lost that a setting can express, such as lists and intervals. Or it is a call of
+/// `set_config`: that function takes settings which Aurora DSQL refuses to SET or to RESET.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings(Vec<(Box<str>, Box<str>)>);
 
@@ -52,9 +53,14 @@ impl Settings {
             add(["RESET ", &quote_name(name)]);
         }
         for (_, text) in wanted.of_server().filter(|(name, text)| self.get(name) != Some(text)) {
-            add(["SET ", text]);
+            add([if is_call(text) { "SELECT " } else { "SET " }, text]);
         }
         sql
+    }
+
+    /// Whether a backend with these cannot be made to forget them.
+    pub(super) fn are_lasting(&self) -> bool {
+        self.0.iter().any(|(_, text)| is_call(text))
     }
 
     fn place(&self, name: &str) -> Result<usize, usize> {
@@ -92,6 +98,36 @@ impl StartSettings {
     /// Names in small letters, and values.
     pub(super) fn values(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.values.iter().map(|(name, value)| (&**name, &**value))
+    }
+}
+
+const CALL: &str = "set_config(";
+
+fn is_call(text: &str) -> bool {
+    text.starts_with(CALL)
+}
+
+/// The text that gives a setting a value which a function gave it. None for one that needs not be carried over.
+pub(super) fn carried(name: &str, value: &str) -> Option<String> {
+    // These can be SET, as far as is known.
+    let can_be_set = [
+        "application_name",
+        "bytea_output",
+        "client_encoding",
+        "datestyle",
+        "extra_float_digits",
+        "intervalstyle",
+        "search_path",
+        "standard_conforming_strings",
+        "timezone",
+    ];
+    match name {
+        // asyncpg turns it off whenever it looks up types. It changes no result.
+        "jit" => None,
+        name if can_be_set.contains(&name) || name.starts_with("enable_") || name.starts_with("dsql.") => {
+            Some(text_for(name, value))
+        }
+        name => Some(format!("{CALL}{}, {}, false)", quote_literal(name), quote_literal(value))),
     }
 }
 
@@ -207,6 +243,19 @@ mod tests {
         assert_eq!(text_for("application_name", "a\\'b"), "application_name TO E'a\\\\''b'");
         assert_eq!(text_for("a b\".c", "1"), "\"a b\"\"\".\"c\" TO '1'");
         assert_eq!(text_for("dsql.enable_x", "on"), "dsql.enable_x TO 'on'");
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_set_by_the_function_and_stays() {
+        let mut to = settings(&[("TimeZone", "UTC")]);
+        to.set("app.user", &carried("app.user", "o'x").unwrap());
+        assert_eq!(
+            Settings::default().statements_to(&to),
+            "SELECT set_config('app.user', 'o''x', false);SET timezone TO 'UTC'"
+        );
+        assert!(to.are_lasting() && !settings(&[("TimeZone", "UTC")]).are_lasting());
+        assert_eq!(carried("timezone", "UTC").as_deref(), Some("timezone TO 'UTC'"));
+        assert_eq!(carried("jit", "off"), None);
     }
 
     #[test]

@@ -593,14 +593,15 @@ fn a_setting_that_a_parameter_says_is_carried_over() {
         });
         frame
     };
-    let cur = "SELECT current_setting('jit') AS cur, set_config('jit', 'off', false) AS new";
-    let back = "SELECT set_config('jit', $1, false)";
+    let cur =
+        "SELECT current_setting('bytea_output') AS cur, set_config('bytea_output', 'off', false) AS new";
+    let back = "SELECT set_config('bytea_output', $1, false)";
     let answer = [bare(b'1'), bare(b'2'), complete("SELECT 1"), ready(b'I')];
     for split in [false, true] {
         let mut scene = Scene::attached();
         scene.client(&[parse("", cur), bind(""), execute(), bare(client::SYNC)]);
         scene.server(&answer);
-        assert_eq!(scene.session.settings.get("jit"), Some("jit TO 'off'"));
+        assert_eq!(scene.session.settings.get("bytea_output"), Some("bytea_output TO 'off'"));
         assert_eq!(scene.session.can_detach(), Detach::Now);
         let frames = [parse("", back), to_bind(Some("on")), execute(), bare(client::SYNC)].concat();
         scene.out.clear();
@@ -618,7 +619,7 @@ fn a_setting_that_a_parameter_says_is_carried_over() {
         scene.client(&[query("SELECT 1")]);
         scene.sent();
         scene.attach(Memory::default());
-        assert_eq!(scene.sent(), ["QSET jit TO 'on'"]);
+        assert_eq!(scene.sent(), ["QSET bytea_output TO 'on'"]);
     }
     // NULL is the default, whatever that is.
     let mut scene = Scene::attached();
@@ -631,12 +632,69 @@ fn a_setting_that_a_parameter_says_is_carried_over() {
     scene.server(&[complete("BEGIN"), ready(b'T')]);
     scene.client(&[parse("", cur), bind(""), execute(), bare(client::SYNC)]);
     scene.server(&[bare(b'1'), bare(b'2'), bare(b's'), ready(b'T')]);
-    assert_eq!(scene.session.settings.get("jit"), Some("jit TO 'off'"));
-    scene.client(&[query("SET jit TO on")]);
+    assert_eq!(scene.session.settings.get("bytea_output"), Some("bytea_output TO 'off'"));
+    scene.client(&[query("SET bytea_output TO on")]);
     scene.server(&[complete("SET"), ready(b'T')]);
     scene.client(&[execute(), bare(client::SYNC)]);
     scene.server(&[complete("SELECT 0"), ready(b'T')]);
-    assert_eq!(scene.session.settings.get("jit"), Some("jit TO on"));
+    assert_eq!(scene.session.settings.get("bytea_output"), Some("bytea_output TO on"));
+}
+
+/// Npgsql resets the role that nobody has set.
+#[test]
+fn the_own_role_needs_no_reset() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("SET SESSION AUTHORIZATION DEFAULT;reset role")]);
+    let sent = scene.sent();
+    assert!(sent.len() == 1 && !sent[0].to_lowercase().contains("role"), "{sent:?}");
+    assert!(!sent[0].to_lowercase().contains("authorization"), "{sent:?}");
+    scene.out.to_client.clear();
+    let selected = || [b"T\0\0\0\x06\0\0".to_vec(), complete("SELECT 0")].concat();
+    scene.server(&[selected(), selected(), ready(b'I')]);
+    assert_eq!(short(&scene.out.to_client), ["CSET", "CRESET", "ZI"]);
+    assert!(!scene.session.detach().is_spoilt());
+    // One that was set must be.
+    for sql in ["SET ROLE a;RESET ROLE", "SELECT my_function();RESET ROLE"] {
+        let mut scene = Scene::attached();
+        scene.client(&[query(sql)]);
+        assert_eq!(scene.sent(), [format!("Q{sql}")]);
+    }
+    let mut scene = Scene::attached();
+    scene.client(&[query("SET ROLE a"), query("RESET ROLE")]);
+    assert_eq!(scene.sent(), ["QSET ROLE a", "QRESET ROLE"]);
+}
+
+/// asyncpg leaves it so. Aurora DSQL refuses to SET or RESET it, so whoever restores it breaks the session, or that of the next client.
+#[test]
+fn a_setting_that_changes_no_result_is_not_carried_over() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("SELECT set_config('jit', 'off', false)")]);
+    scene.server(&[complete("SELECT 1"), ready(b'I')]);
+    let memory = scene.session.detach();
+    assert!(!memory.is_spoilt());
+    scene.client(&[query("SELECT 1")]);
+    scene.sent();
+    scene.attach(memory);
+    assert_eq!(scene.sent(), ["QSELECT 1"]);
+}
+
+/// What is not known to take SET and RESET goes the way it came. Its backend is for nobody else.
+#[test]
+fn a_setting_that_only_the_function_takes_is_set_by_it() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("SELECT set_config('app.user', 'x', false)")]);
+    scene.server(&[complete("SELECT 1"), ready(b'I')]);
+    assert_eq!(scene.session.can_detach(), Detach::Now);
+    assert!(scene.session.detach().is_spoilt());
+    scene.client(&[query("SELECT 1")]);
+    scene.sent();
+    scene.attach(Memory::default());
+    assert_eq!(scene.sent(), ["QSELECT set_config('app.user', 'x', false)"]);
+    scene.out.to_client.clear();
+    let row = [b"T\0\0\0\x06\0\0".to_vec(), b"D\0\0\0\x06\0\0".to_vec()].concat();
+    scene.server(&[row, complete("SELECT 1"), ready(b'I')]);
+    assert_eq!(scene.sent(), ["QSELECT 1"]);
+    assert!(scene.out.to_client.is_empty(), "{:?}", scene.out.to_client);
 }
 
 /// Aurora DSQL refuses to set it.

@@ -31,8 +31,7 @@ WHERE t.typtype = 'c' AND c.relkind = 'c' AND a.attnum > 0 AND NOT a.attisdroppe
 SELECT t.oid, l.enumlabel FROM pg_enum l JOIN pg_type t ON t.oid = l.enumtypid ORDER BY t.oid, l.enumsortorder;";
 
 /// The reset of a connection that has prepared statements to keep.
-const RESET_AND_KEEP: &str =
-    "RESET ALL;CLOSE ALL;UNLISTEN *;SELECT pg_advisory_unlock_all();DISCARD SEQUENCES;DISCARD TEMP";
+const RESET_AND_KEEP: &str = "SET SESSION AUTHORIZATION DEFAULT;RESET ALL;CLOSE ALL;UNLISTEN *;SELECT pg_advisory_unlock_all();DISCARD SEQUENCES;DISCARD TEMP";
 
 /// A message of the server.
 struct Answer {
@@ -188,7 +187,7 @@ async fn commands_transactions_and_resets() {
         npgsql.query(RESET_AND_KEEP);
         npgsql.execute("_p1", round);
         npgsql.sync();
-        let reset = ["C RESET", "C CLOSE CURSOR ALL", "C UNLISTEN", "T", "D", "C SELECT 1"];
+        let reset = ["C SET", "C RESET", "C CLOSE CURSOR ALL", "C UNLISTEN", "T", "D", "C SELECT 1"];
         let discarded = ["C DISCARD SEQUENCES", "C DISCARD TEMP", "Z I"];
         assert_eq!(npgsql.brief().await, [&reset[..], &discarded].concat());
         let command = npgsql.answers().await;

@@ -3,7 +3,7 @@
 use super::Effect;
 use super::functions::{self, Call};
 use super::lexer::{Lexer, Token};
-use crate::session::{min_messages, settings::text_for};
+use crate::session::{min_messages, settings};
 
 /// A longer value is not kept.
 const LONGEST_VALUE: usize = 4096;
@@ -150,8 +150,10 @@ impl<'a> List<'a> {
 
 /// What `set_config` of this name and this value leaves. None if it is too much to be kept.
 pub(in crate::session) fn of(name: &str, value: &str) -> Option<Effect> {
-    (value.len() <= LONGEST_VALUE)
-        .then(|| Effect::SetConfig { name: name.into(), text: text_for(name, value).into() })
+    (value.len() <= LONGEST_VALUE).then(|| match settings::carried(name, value) {
+        Some(text) => Effect::SetConfig { name: name.into(), text: text.into() },
+        None => Effect::None,
+    })
 }
 
 /// Whether a setting is carried over by its text alone. These are not settings of their own, end with the transaction, or change how texts are read.
