@@ -276,6 +276,8 @@ pub struct VirtualSession {
     implicit: bool,
     /// The server takes copy data, and its end was not sent.
     copying: bool,
+    /// The Query that waits is the rest of a longer one.
+    goes_on: bool,
     /// A statement may have changed settings in a way that was not understood.
     unsure: bool,
     /// The same of a statement of the transaction that is under way.
@@ -330,6 +332,7 @@ impl VirtualSession {
             unsynced: false,
             copying: false,
             implicit: false,
+            goes_on: false,
             unsure: false,
             unsure_now: false,
             escapes: false,

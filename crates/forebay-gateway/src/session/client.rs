@@ -283,7 +283,7 @@ impl VirtualSession {
                 }
             },
         };
-        self.unsynced = false;
+        (self.unsynced, self.goes_on) = (false, false);
         self.segment += 1;
         Ok(verdict)
     }

@@ -154,6 +154,7 @@ impl VirtualSession {
             return;
         }
         let held = std::mem::take(&mut self.held);
+        self.goes_on = false;
         write::error(&mut out.to_client, error);
         match kind {
             client::QUERY | client::FUNCTION_CALL => {
@@ -193,8 +194,8 @@ impl VirtualSession {
             _ => TransactionStatus::Failed,
         };
         let mut error = Some(first);
-        // The server may have said already why this segment fails.
-        let mut told = self.told_error;
+        // The server may have said already why this segment fails. Then a COMMIT in it was not executed.
+        let (mut told, mut failed) = (self.told_error, self.told_error);
         // Behind an extended request that fails, a server skips everything up to the Sync.
         let mut skips = false;
         // A refusal stands for a request of the client.
@@ -210,14 +211,14 @@ impl VirtualSession {
             if !std::mem::replace(&mut told, true) {
                 write::error(&mut out.to_client, error.take().unwrap_or(rest));
             }
-            if commits(request) {
+            if commits(request) && !failed {
                 // That ends the block, whatever became of it.
                 status = TransactionStatus::Idle;
             }
             skips = !request.ends_with_ready();
             if !skips {
                 write::ready_for_query(&mut out.to_client, status.as_byte());
-                told = false;
+                (told, failed) = (false, false);
             }
         }
         if self.unsynced && !told {
@@ -331,6 +332,7 @@ impl VirtualSession {
                     write::query(&mut frame, &text[pieces[1].range.start..]);
                     frame.append(&mut self.held);
                     self.held = frame;
+                    self.goes_on = true;
                     return;
                 }
             }
@@ -364,6 +366,10 @@ impl VirtualSession {
                 let (name, rest) = split_string(body)?;
                 let (text, types) = split_string(rest)?;
                 let (statement, _) = self.new_statement(name, text, rest);
+                if name.is_empty() {
+                    // It is gone, whatever becomes of this.
+                    self.statements.put(b"", Slot::default());
+                }
                 ends(&statement)?;
                 if types.len() < 2 || !name.is_empty() && self.statements.get(name).statement.is_some() {
                     return None;

@@ -53,7 +53,8 @@ impl VirtualSession {
             flags: Flags::default(),
             holds: false,
         };
-        let alone = pieces.len() == 1 && self.status == TransactionStatus::Idle && !self.implicit;
+        let alone =
+            pieces.len() == 1 && self.status == TransactionStatus::Idle && !self.implicit && !self.goes_on;
         let mut wrote = self.backend.as_ref().is_some_and(|backend| backend.wrote);
         // Nothing that is under way changes the role, nor did anything that was not understood.
         let mut has_own_role = self.requests.is_empty() && !(self.pinned || self.unsure || self.unsure_now);
@@ -247,26 +248,30 @@ impl VirtualSession {
             self.drain(run, out);
             return Verdict::Hold;
         }
-        let stands_in = matches!(step.answer, Answer::Instead(_) | Answer::Void | Answer::ShowMinMessages);
-        if stands_in && self.portals.spend(portal) {
+        let once = matches!(step.answer, Answer::Instead(_) | Answer::Void | Answer::ShowMinMessages)
+            || matches!(step.effect, Effect::SetConfig { .. });
+        if once && self.portals.is_spent(portal) {
             return self.execute_again(portal, step, run, out);
-        }
-        if matches!(step.effect, Effect::SetConfig { .. }) && self.portals.spend(portal) {
-            // Its row is gone, and with it the call.
-            self.unsynced = true;
-            self.requests.push(Request::Execute(Flags::default(), None));
-            return Verdict::Pass;
         }
         let wrote =
             self.backend.as_ref().is_some_and(|backend| backend.wrote) || statement.flags.has(Flags::WRITES);
         let alone = self.status == TransactionStatus::Idle;
+        if let Some(error) = self.refusal(&step.effect, statement.flags, wrote, alone, statement.text()) {
+            // Something unanswered may make the transaction fail, or end one that has failed.
+            if !self.requests.is_empty() {
+                self.drain(run, out);
+                return Verdict::Hold;
+            }
+            if self.status != TransactionStatus::Failed {
+                run.flush(&mut out.to_server);
+                self.unsynced = true;
+                self.refuse(error, out);
+                return Verdict::Drop;
+            }
+        }
         self.unsynced = true;
-        if self.status != TransactionStatus::Failed
-            && let Some(error) = self.refusal(&step.effect, statement.flags, wrote, alone, statement.text())
-        {
-            run.flush(&mut out.to_server);
-            self.refuse(error, out);
-            return Verdict::Drop;
+        if once {
+            self.portals.spend(portal);
         }
         self.note(statement.flags);
         let more = match &step.effect {
@@ -292,13 +297,19 @@ impl VirtualSession {
 
     /// Execute of a portal that is complete.
     fn execute_again(&mut self, portal: &[u8], step: &Step, run: &mut Run<'_>, out: &mut Outbox) -> Verdict {
-        self.unsynced = true;
-        if matches!(step.answer, Answer::Void) || self.status == TransactionStatus::Failed {
+        if matches!(step.answer, Answer::Void | Answer::Pass) || self.status == TransactionStatus::Failed {
             // The server has no row left, either.
+            self.unsynced = true;
             self.requests.push(Request::Execute(Flags::default(), None));
             return Verdict::Pass;
         }
+        if !self.requests.is_empty() {
+            // One of them may make the transaction fail, and then this fails with that.
+            self.drain(run, out);
+            return Verdict::Hold;
+        }
         run.flush(&mut out.to_server);
+        self.unsynced = true;
         let name = String::from_utf8_lossy(portal);
         self.refuse(
             ServerError::error("55000", format!("portal \"{name}\" cannot be run")).with_routine("PortalRun"),

@@ -11,7 +11,7 @@ pub(super) struct Portal {
     pub(super) statement: Arc<Statement>,
     /// The segment of the client's frames that bound it.
     pub(super) since: u64,
-    /// It has run something else instead, and cannot run again. The server does not know that.
+    /// It has run something else instead, or has set what it sets, and does not do so again. The server does not know that.
     pub(super) spent: bool,
 }
 
@@ -32,10 +32,17 @@ impl Portals {
         if name.is_empty() { self.unnamed.as_ref() } else { self.named.get(name) }
     }
 
-    /// It has run something else instead. Whether it had before.
-    pub(super) fn spend(&mut self, name: &[u8]) -> bool {
+    /// Whether it has run what runs only once.
+    pub(super) fn is_spent(&self, name: &[u8]) -> bool {
+        self.get(name).is_some_and(|portal| portal.spent)
+    }
+
+    /// It runs what runs only once.
+    pub(super) fn spend(&mut self, name: &[u8]) {
         let portal = if name.is_empty() { self.unnamed.as_mut() } else { self.named.get_mut(name) };
-        portal.is_some_and(|portal| std::mem::replace(&mut portal.spent, true))
+        if let Some(portal) = portal {
+            portal.spent = true;
+        }
     }
 
     pub(super) fn put(&mut self, name: &[u8], statement: Arc<Statement>, since: u64) {

@@ -388,12 +388,16 @@ fn a_conflict_is_met_once_more_however_the_segment_arrived() {
         scene.client(&[frames[cut..].to_vec()]);
         let (first, all) = (scene.out.to_server.clone(), scene.sent());
         assert_eq!(first, frames, "cut at {cut}");
-        scene.server(&[error("40001", CONFLICT)]);
-        // What the client sends between the error and its end comes behind the second attempt: all of a frame, or a part.
+        // What the client sends since then comes behind the second attempt: all of a frame, or a part, before the error or behind it.
         let (more, next) = (query("SELECT 2"), query("SELECT 3"));
-        scene.client(&[more.clone(), next[..7].to_vec()]);
+        let before = if cut.is_multiple_of(2) { 7 } else { 0 };
+        scene.client(&[more[..before].to_vec()]);
+        scene.server(&[error("40001", CONFLICT)]);
+        let rest = [&more[before..], &next[..7]].concat();
+        let (now, later) = rest.split_at(if before > 0 { 0 } else { rest.len() });
+        scene.client(&[now.to_vec()]);
         scene.server(&[ready(b'I')]);
-        scene.client(&[next[7..].to_vec()]);
+        scene.client(&[later.to_vec(), next[7..].to_vec()]);
         if in_bind.contains(&cut) {
             // Of a Bind that came in parts, nothing is kept.
             assert_eq!(scene.seen(), ["EE40001", "ZI"], "cut at {cut}");
@@ -402,6 +406,17 @@ fn a_conflict_is_met_once_more_however_the_segment_arrived() {
             assert_eq!((scene.seen(), scene.sent()), (vec![], expected), "cut at {cut}");
         }
     }
+    // What the gateway has sent behind it itself would be answered twice.
+    let mut scene = Scene::attached();
+    scene.client(&[parse("s", "SELECT 1"), describe("s"), bare(client::SYNC)]);
+    scene.server(&[bare(b'1'), b"t\0\0\0\x06\0\0".to_vec(), bare(b'n'), ready(b'I')]);
+    scene.session.detach();
+    scene.client(&[query("SELECT 2")]);
+    scene.attach(Memory::default());
+    scene.client(&[bind("s")]);
+    scene.out.clear();
+    scene.server(&[error("40001", CONFLICT), ready(b'I')]);
+    assert_eq!((scene.seen(), scene.sent()), (vec!["EE40001".to_owned(), "ZI".to_owned()], vec![]));
     // A Query behind extended requests does not end what the server skips.
     let mut scene = Scene::attached();
     scene.client(&[parse("s", "SELECT 1"), query("SELECT 2")]);
@@ -480,6 +495,90 @@ fn what_follows_a_rollback_may_be_committed() {
         assert_eq!(scene.lost(), Lost::Told);
         assert_eq!(scene.seen()[0], "EE08007");
     }
+}
+
+#[test]
+fn a_refusal_is_the_answer_to_a_request_of_the_client() {
+    let mut scene = Scene::attached();
+    scene.client(&[parse("", "DEALLOCATE no"), bind(""), bare(client::FLUSH)]);
+    scene.server(&[bare(b'1'), bare(b'2')]);
+    // The server skips the Query, too.
+    scene.client(&[execute(), query("SELECT 1"), bare(client::SYNC)]);
+    assert_eq!(scene.lost(), Lost::Told);
+    assert_eq!(scene.seen(), ["1", "2", "EE08006", "ZI"]);
+}
+
+#[test]
+fn a_refusal_waits_for_the_end_of_a_transaction_that_has_failed() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("BEGIN"), query("SELECT wrong")]);
+    scene.server(&[complete("BEGIN"), ready(b'T'), error("42703", "wrong"), ready(b'E')]);
+    scene.client(&[
+        query("ROLLBACK"),
+        parse("", "SELECT lastval()"),
+        bind(""),
+        execute(),
+        bare(client::SYNC),
+    ]);
+    scene.sent();
+    scene.server(&[complete("ROLLBACK"), ready(b'I'), bare(b'1'), bare(b'2')]);
+    assert!(scene.sent()[0].starts_with("Bforebay none"), "the value of somebody else is never asked for");
+}
+
+#[test]
+fn the_rest_of_a_text_is_not_a_text_of_its_own() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("BEGIN"), query("SELECT wrong")]);
+    scene.server(&[complete("BEGIN"), ready(b'T'), error("42703", "wrong"), ready(b'E')]);
+    scene.lost();
+    scene.client(&[query("ROLLBACK; DISCARD ALL")]);
+    scene.sent();
+    scene.attach(Memory::default());
+    assert_eq!(scene.sent(), ["QSELECT 1/0 "]);
+    scene.seen();
+    scene.server(&[error("22012", "division by zero"), ready(b'I')]);
+    assert_eq!(scene.seen(), ["EE25001", "ZI"]);
+}
+
+#[test]
+fn a_parse_that_fails_without_a_backend_removes_the_unnamed_statement() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("BEGIN")]);
+    scene.server(&[complete("BEGIN"), ready(b'T')]);
+    scene.lost();
+    scene.seen();
+    scene.client(&[parse("", "ROLLBACK"), parse("", "SELECT 1"), bare(client::SYNC)]);
+    assert_eq!(scene.seen(), ["1", "EE08006", "ZE"]);
+    scene.client(&[bind(""), bare(client::SYNC)]);
+    assert_eq!(scene.seen(), ["EE25P02", "ZE"]);
+}
+
+#[test]
+fn a_commit_behind_an_error_was_not_executed() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("BEGIN; SELECT wrong; COMMIT")]);
+    scene.server(&[complete("BEGIN"), error("42703", "wrong")]);
+    assert_eq!(scene.lost(), Lost::Told);
+    assert_eq!(scene.seen(), ["CBEGIN", "EE42703", "ZE"]);
+}
+
+#[test]
+fn a_portal_that_has_run_fails_as_its_transaction_does() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("BEGIN")]);
+    scene.server(&[complete("BEGIN"), ready(b'T')]);
+    scene.client(&[parse("", "DEALLOCATE ALL"), bind(""), execute(), bare(client::SYNC)]);
+    // It waits until all before it is answered.
+    scene.server(&[bare(b'1'), bare(b'2')]);
+    scene.server(&[complete("SELECT 1")]);
+    scene.server(&[ready(b'T')]);
+    scene.seen();
+    scene.sent();
+    scene.client(&[parse("s", "SELECT wrong"), bare(client::SYNC), execute(), bare(client::SYNC)]);
+    assert_eq!(scene.sent(), ["PsSELECT wrong", "S", "H"], "it waits");
+    scene.server(&[error("42703", "wrong"), ready(b'E')]);
+    scene.server(&[error("25P02", "aborted"), ready(b'E')]);
+    assert_eq!(scene.seen(), ["EE42703", "ZE", "EE25P02", "ZE"]);
 }
 
 #[test]
@@ -630,12 +729,15 @@ fn a_setting_that_a_parameter_says_is_carried_over() {
     let mut scene = Scene::attached();
     scene.client(&[query("BEGIN")]);
     scene.server(&[complete("BEGIN"), ready(b'T')]);
-    scene.client(&[parse("", cur), bind(""), execute(), bare(client::SYNC)]);
+    let (mut bind_portal, mut execute_portal) = (Vec::new(), Vec::new());
+    write::bind(&mut bind_portal, b"p", b"");
+    write::execute(&mut execute_portal, b"p");
+    scene.client(&[parse("", cur), bind_portal, execute_portal.clone(), bare(client::SYNC)]);
     scene.server(&[bare(b'1'), bare(b'2'), bare(b's'), ready(b'T')]);
     assert_eq!(scene.session.settings.get("bytea_output"), Some("bytea_output TO 'off'"));
     scene.client(&[query("SET bytea_output TO on")]);
     scene.server(&[complete("SET"), ready(b'T')]);
-    scene.client(&[execute(), bare(client::SYNC)]);
+    scene.client(&[execute_portal, bare(client::SYNC)]);
     scene.server(&[complete("SELECT 0"), ready(b'T')]);
     assert_eq!(scene.session.settings.get("bytea_output"), Some("bytea_output TO on"));
 }
