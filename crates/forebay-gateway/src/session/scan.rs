@@ -338,11 +338,13 @@ impl Statements<'_> {
                 return Call::Harmless;
             }
         }
-        // The query of a COPY.
-        if chain == name && self.lexer.text(name).eq_ignore_ascii_case(b"copy") {
+        // The query of a COPY, and its options.
+        let text = self.lexer.text(name);
+        if chain == name
+            && [&b"copy"[..], b"stdin", b"stdout"].iter().any(|word| text.eq_ignore_ascii_case(word))
+        {
             return Call::Harmless;
         }
-        let text = self.lexer.text(name);
         if chain != name {
             match lower(self.lexer.text(chain).trim_ascii(), &mut buffer) {
                 b"pg_catalog" => {}
