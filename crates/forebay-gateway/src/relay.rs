@@ -264,7 +264,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
         if self.policy.mode == Mode::Elastic {
             self.backends.hold(&self.entry.seat);
         }
-        self.clock.attached(backend.remaining());
+        self.clock.attached(backend.remaining(), backend.is_due());
         self.place = Place::Attached(Box::new(backend));
     }
 
@@ -462,7 +462,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
     fn look_at_clock(&mut self, context: &mut Context<'_>, out: &mut Outbox) -> bool {
         let Some(now) = self.clock.poll(context, &*self.runtime) else { return false };
         match &self.place {
-            Place::Attached(backend) => self.clock.set_due(backend.is_due()),
+            Place::Attached(backend) => self.clock.set_due(backend.is_due(), backend.remaining()),
             // Whoever was asked may have become busy.
             Place::Waiting(..) => self.backends.ask_one(),
             Place::None => {}

@@ -63,6 +63,8 @@ pub(super) struct Clock {
     /// Since when it has read nothing.
     unread_since: Option<Instant>,
     due: bool,
+    /// The backend was due already when it came: the pool had no younger one. It is kept until this much of its life is left.
+    kept_until: Option<Duration>,
     /// The next look comes as soon as it may.
     soon: bool,
     /// Looks that the client has left to read its last words.
@@ -89,6 +91,7 @@ impl Clock {
             unread: false,
             unread_since: None,
             due: false,
+            kept_until: None,
             soon: false,
             last_looks: None,
         }
@@ -98,8 +101,10 @@ impl Clock {
         (self.waits, self.noticed, self.doing) = (true, false, None);
     }
 
-    /// There is a backend, which expires in so long.
-    pub(super) fn attached(&mut self, remaining: Option<Duration>) {
+    /// There is a backend, which expires in so long, and is due or not.
+    pub(super) fn attached(&mut self, remaining: Option<Duration>, due: bool) {
+        // Given back at once, it would come and go at each tick until its replacement is open.
+        self.kept_until = remaining.filter(|_| due).map(|remaining| remaining / 2);
         self.every_now =
             remaining.map_or(self.every, |remaining| (remaining / 40).clamp(SHORTEST, self.every));
         (self.waits, self.has_backend, self.due, self.doing) = (false, true, false, None);
@@ -125,8 +130,9 @@ impl Clock {
         self.unread = unread;
     }
 
-    pub(super) fn set_due(&mut self, due: bool) {
-        self.due = due;
+    pub(super) fn set_due(&mut self, due: bool, remaining: Option<Duration>) {
+        let kept = self.kept_until.is_some_and(|until| remaining.is_some_and(|remaining| remaining > until));
+        self.due = due && !kept;
     }
 
     /// Something should not wait for the next tick.
@@ -275,7 +281,7 @@ mod tests {
             let mut session = VirtualSession::new(StartSettings::default(), SessionLimits::default());
             session.attach(Memory::default(), &Reported::default(), &mut Outbox::default());
             let mut clock = Clock::new(&policy);
-            clock.attached(None);
+            clock.attached(None, false);
             Self { session, clock, policy, now: Instant::ZERO }
         }
 
@@ -300,6 +306,19 @@ mod tests {
                 let verdict = self.clock.verdict(self.now, &self.policy, &self.session);
                 (!matches!(verdict, Verdict::Fine)).then_some((look, verdict))
             })
+        }
+    }
+
+    #[test]
+    fn a_backend_that_was_due_when_it_came_does_not_go_at_once() {
+        let mut scene = Scene::new(policy());
+        scene.clock.attached(Some(60 * SECOND), false);
+        scene.clock.set_due(true, Some(50 * SECOND));
+        assert!(scene.clock.is_due());
+        scene.clock.attached(Some(40 * SECOND), true);
+        for (left, is_due) in [(40, false), (21, false), (20, true), (1, true)] {
+            scene.clock.set_due(true, Some(left * SECOND));
+            assert_eq!(scene.clock.is_due(), is_due, "{left}");
         }
     }
 
