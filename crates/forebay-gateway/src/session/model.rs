@@ -325,7 +325,7 @@ fn shrink_by(
 
 /// How many sessions: `FOREBAY_MODEL_SESSIONS`, or what a test has time for.
 fn sessions() -> u64 {
-    std::env::var("FOREBAY_MODEL_SESSIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(4_000)
+    std::env::var("FOREBAY_MODEL_SESSIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(3_000)
 }
 
 #[test]

@@ -567,11 +567,8 @@ fn a_portal_that_has_run_fails_as_its_transaction_does() {
     let mut scene = Scene::attached();
     scene.client(&[query("BEGIN")]);
     scene.server(&[complete("BEGIN"), ready(b'T')]);
-    scene.client(&[parse("", "DEALLOCATE ALL"), bind(""), execute(), bare(client::SYNC)]);
-    // It waits until all before it is answered.
-    scene.server(&[bare(b'1'), bare(b'2')]);
-    scene.server(&[complete("SELECT 1")]);
-    scene.server(&[ready(b'T')]);
+    scene.client(&[parse("", "UNLISTEN *"), bind(""), execute(), bare(client::SYNC)]);
+    scene.server(&[bare(b'1'), bare(b'2'), complete("SELECT 1"), ready(b'T')]);
     scene.seen();
     scene.sent();
     scene.client(&[parse("s", "SELECT wrong"), bare(client::SYNC), execute(), bare(client::SYNC)]);

@@ -303,7 +303,9 @@ impl State {
     /// Notes what the error ends, if it leaves open what became of that.
     fn note(&mut self, unknown: bool, all: &[Sent]) {
         if unknown {
-            let segment = all[self.sent..].iter().position(|sent| b"SQF".contains(&sent.frame[0]));
+            // A Query behind extended requests is skipped with them.
+            let alone = all.get(self.sent).is_some_and(|sent| b"QF".contains(&sent.frame[0]));
+            let segment = all[self.sent..].iter().position(|sent| alone || sent.frame[0] == b'S');
             self.does_not_know(segment.map_or(all.len(), |count| self.sent + count + 1), all);
         }
     }
@@ -348,6 +350,10 @@ pub(super) fn values(frame: &[u8]) -> impl Iterator<Item = String> {
 fn equal(a: &[u8], b: &[u8]) -> bool {
     if a[0] == b'E' && b[0] == b'E' {
         let (a, b) = (read_error(a).0, read_error(b).0);
+        // A portal that has run may have ended with a transaction since then. It cannot be run in either case.
+        if (&*a.sqlstate, &*b.sqlstate) == ("34000", "55000") {
+            return true;
+        }
         return (a.severity, a.sqlstate, a.message) == (b.severity, b.sqlstate, b.message);
     }
     a == b

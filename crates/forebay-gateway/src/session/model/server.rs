@@ -692,8 +692,8 @@ impl ModelServer {
         };
         if portal.is_empty() {
             self.portals.remove(portal);
-        } else if self.portals.contains_key(portal) && self.transaction != Transaction::Failed {
-            // In a failed transaction the gateway may have lost them with the backend: what can be bound there is its end, and nothing else.
+        } else if self.portals.contains_key(portal) && !prepared.op.is_exit() {
+            // The gateway may have lost them with the backend. Then nothing can be bound but the end of the transaction.
             return Err(error("42P03", "cursor already exists"));
         }
         self.portals.insert(portal.to_vec(), Portal { prepared, parameter, rows: None, complete: false });
