@@ -10,14 +10,6 @@ COUNTS = { "rounds" => 0, "checks" => 0, "errors" => 0, "lost settings" => 0, "w
 LOCK = Mutex.new
 $stdout.sync = true
 
-require "active_record/connection_adapters/postgresql_adapter"
-
-# As in the manual: the service has no such setting.
-ActiveRecord::ConnectionAdapters::PostgreSQLAdapter.class_eval do
-  def client_min_messages=(level)
-  end
-end
-
 ENV["PGAPPNAME"] = "active_record"
 ActiveRecord::Base.establish_connection(
   adapter: "postgresql", host: ENV["PGHOST"], port: ENV["PGPORT"], database: ENV["PGDATABASE"], username: ENV["PGUSER"],

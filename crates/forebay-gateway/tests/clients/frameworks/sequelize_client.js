@@ -13,7 +13,7 @@ const sequelize = new Sequelize(PGDATABASE, PGUSER, PGPASSWORD, {
   logging: false,
   pool: { max: CONNECTIONS },
   // The service has no such setting.
-  dialectOptions: { application_name: "sequelize", clientMinMessages: "ignore" },
+  dialectOptions: { application_name: "sequelize" },
 });
 const Visit = sequelize.define("visit", {
   id: { type: DataTypes.UUID, primaryKey: true, defaultValue: DataTypes.UUIDV4 },
