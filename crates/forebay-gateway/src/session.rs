@@ -209,6 +209,8 @@ struct Backend {
     ending: bool,
     /// The client's frames so far, in case that the first answer is a conflict with a change of the schema.
     first: Option<First>,
+    /// The session changed the schema before it got this backend. On one connection it would not meet its own change, at any statement.
+    behind: bool,
     /// What was in force before the settings are restored.
     restoring: Arc<Settings>,
     /// What `read_settings` has read so far.
@@ -217,7 +219,7 @@ struct Backend {
     refusal: Vec<u8>,
 }
 
-/// The first segment of the client's frames on a backend.
+/// The first segment of the client's frames on a backend. If the backend is behind, each one outside of a transaction block.
 #[derive(Debug, Default)]
 struct First {
     frames: Vec<u8>,
@@ -286,6 +288,8 @@ pub struct VirtualSession {
     escapes: bool,
     /// The server may not read statements as the scanner does.
     doubtful: bool,
+    /// It has sent a change of the schema. Of one that failed or was lost it does not matter: then there may be a copy too many.
+    changed_schema: bool,
     /// Something is unanswered that may commit.
     may_commit: bool,
     /// Something is unanswered that ends a transaction block. What follows it is outside of one.
@@ -337,6 +341,7 @@ impl VirtualSession {
             unsure_now: false,
             escapes: false,
             doubtful: false,
+            changed_schema: false,
             may_commit: false,
             may_be_outside: false,
             pinned: false,

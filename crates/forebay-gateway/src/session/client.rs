@@ -3,7 +3,7 @@
 use super::requests::{Batch, Request};
 use super::scan::{self, Flags, Meaning};
 use super::statements::{Change, Slot};
-use super::{First, Hold, Outbox, TransactionStatus, Violation, VirtualSession};
+use super::{Hold, Outbox, TransactionStatus, Violation, VirtualSession};
 use crate::protocol::{HEADER, ServerError, client, header, split_string, write};
 
 /// Frames that pass as they are. They are copied when the run ends.
@@ -318,6 +318,7 @@ impl VirtualSession {
         if flags == Flags::default() {
             return;
         }
+        self.changed_schema |= flags.has(Flags::SCHEMA);
         self.may_commit |= flags.has(Flags::COMMITS);
         self.may_be_outside |= flags.has(Flags::COMMITS) || flags.has(Flags::ROLLS_BACK);
         if flags.has(Flags::WRITES) {
@@ -347,10 +348,16 @@ impl VirtualSession {
             || self.told.get("client_encoding").is_some_and(|name| unsafe_encodings.contains(&name));
     }
 
-    /// Keeps the client's first segment on a backend, until the first answer.
+    /// Keeps a segment of the client, until the first answer.
     fn remember_first(&mut self, kind: u8, frame: &[u8], length: usize) {
         let Some(backend) = &mut self.backend else { return };
         let Some(first) = &mut backend.first else { return };
+        let is_ignored =
+            matches!(kind, client::FLUSH | client::COPY_DATA | client::COPY_DONE | client::COPY_FAIL);
+        if is_ignored && first.frames.is_empty() {
+            // It begins no segment.
+            return;
+        }
         let whole = frame.get(..length);
         match whole {
             Some(frame)
@@ -402,14 +409,29 @@ impl VirtualSession {
         }
     }
 
-    pub(super) fn start_first(&mut self) {
-        if let Some(backend) = &mut self.backend {
-            backend.first = Some(First::default());
+    /// Whether the rest of the client's segment waits, so that all of it can be sent again.
+    pub(super) fn has_rest_of_segment(&self) -> bool {
+        let kept = self.backend.as_ref().and_then(|backend| backend.first.as_ref());
+        let Some(room) = kept.and_then(|first| LONGEST_FIRST.checked_sub(first.frames.len())) else {
+            return false;
+        };
+        let mut at = 0;
+        while let Ok(Some((kind, length))) = header(&self.held[at..]) {
+            at += length;
+            if at > room.min(self.held.len()) {
+                return false;
+            }
+            match kind {
+                client::SYNC => return true,
+                client::PARSE | client::BIND | client::DESCRIBE | client::EXECUTE | client::CLOSE => {}
+                _ => return false,
+            }
         }
+        false
     }
 }
 
-/// A longer first segment is not kept for a second attempt.
+/// A longer segment is not kept for a second attempt.
 const LONGEST_FIRST: usize = 16 << 10;
 
 pub(super) fn malformed() -> Violation {

@@ -8,6 +8,7 @@
 
 mod faults;
 mod judge;
+mod own_change;
 mod script;
 mod server;
 mod statement;
@@ -16,6 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use forebay::{Rng, Seed};
 
+use self::own_change::OwnChange;
 pub(super) use self::script::{Event, script};
 pub(super) use self::server::{ModelServer, REPORTED, World};
 use crate::protocol::{HEADER, header};
@@ -33,6 +35,7 @@ struct Backend {
 struct Client {
     session: VirtualSession,
     backend: Option<ModelServer>,
+    own_change: OwnChange,
     oracle: ModelServer,
     expected: Vec<u8>,
     seen: Vec<u8>,
@@ -50,6 +53,8 @@ struct Run {
     split: u64,
     replacements: u64,
     cuts: u64,
+    /// How often a session has met its own change of the schema.
+    own_changes: u64,
 }
 
 impl Run {
@@ -69,7 +74,7 @@ impl Run {
         } else {
             Backend { model: ModelServer::new(&[], true), memory: Memory::default() }
         };
-        client.backend = Some(backend.model);
+        client.own_change.attached(client.backend.insert(backend.model));
         let mut out = Outbox::default();
         client.session.attach(backend.memory, &self.reported, &mut out);
         client.take(out);
@@ -119,6 +124,20 @@ impl Run {
 
     fn send(&mut self, client: &mut Client, frames: &[u8]) -> Result<(), String> {
         client.expected.extend(client.oracle.feed(frames, &self.world));
+        let can_meet = client.own_change.can_meet(frames, self.split == 0) && client.is_quiet();
+        let meets = can_meet && self.rng.below(2) == 0;
+        if meets {
+            client.own_change.meets(client.backend.as_mut());
+        }
+        self.send_parts(client, frames)?;
+        if meets {
+            self.settle(client)?;
+            self.own_changes += u64::from(client.own_change.answered(client.backend.as_mut()));
+        }
+        Ok(())
+    }
+
+    fn send_parts(&mut self, client: &mut Client, frames: &[u8]) -> Result<(), String> {
         let mut rest = frames;
         while !rest.is_empty() {
             let (part, behind) = rest.split_at(self.chunk(rest.len()));
@@ -152,6 +171,7 @@ impl Run {
             (Detach::Now, 0..=2) => {
                 let memory = client.session.detach();
                 let model = client.backend.take().expect("a backend");
+                client.own_change.left(&model);
                 if !memory.is_spoilt() {
                     self.pool.push(Backend { model, memory });
                 }
@@ -162,7 +182,8 @@ impl Run {
                 }
             }
             (Detach::Now, 3) => {
-                client.backend = None;
+                let model = client.backend.take().expect("a backend");
+                client.own_change.left(&model);
                 let mut out = Outbox::default();
                 assert_eq!(client.session.lost(&mut out), Lost::Unnoticed);
                 client.take(out);
@@ -198,6 +219,7 @@ impl Client {
         let mut client = Self {
             session,
             backend: None,
+            own_change: OwnChange::default(),
             oracle,
             expected,
             seen: Vec::new(),
@@ -206,6 +228,15 @@ impl Client {
         };
         client.take(out);
         client
+    }
+
+    /// Nothing is under way, and it is in no transaction.
+    fn is_quiet(&self) -> bool {
+        let idle = !self.session.is_attached() || self.session.is_idle();
+        idle && !self.session.wants_backend()
+            && self.session.transaction() == TransactionStatus::Idle
+            && self.to_server.is_empty()
+            && self.to_session.is_empty()
     }
 
     fn take(&mut self, out: Outbox) {
@@ -221,8 +252,8 @@ const STARTS: [&[(&str, &str)]; 4] = [
     &[("extra_float_digits", "3"), ("application_name", "one")],
 ];
 
-/// Runs two clients with these scripts. How often a backend was replaced, and how often one was cut.
-fn run(seed: u64, scripts: &[Vec<Event>; 2]) -> Result<(u64, u64), String> {
+/// Runs two clients with these scripts. How often a backend was replaced, how often one was cut, and how often a session met its own change of the schema.
+fn run(seed: u64, scripts: &[Vec<Event>; 2]) -> Result<[u64; 3], String> {
     let mut rng = Seed::new(seed).fork("run").rng();
     let reported = Reported::new(REPORTED);
     let mut clients = [(); 2].map(|()| {
@@ -238,6 +269,7 @@ fn run(seed: u64, scripts: &[Vec<Event>; 2]) -> Result<(u64, u64), String> {
         split,
         replacements: 0,
         cuts: 0,
+        own_changes: 0,
     };
     let mut at = [0; 2];
     while at != [scripts[0].len(), scripts[1].len()] {
@@ -281,7 +313,7 @@ fn run(seed: u64, scripts: &[Vec<Event>; 2]) -> Result<(u64, u64), String> {
             return Err(format!("not idle: {:?}", client.session));
         }
     }
-    Ok((run.replacements, run.cuts))
+    Ok([run.replacements, run.cuts, run.own_changes])
 }
 
 fn scripts(seed: u64) -> [Vec<Event>; 2] {
@@ -332,11 +364,11 @@ fn sessions() -> u64 {
 fn a_client_sees_what_it_would_see_on_one_connection() {
     let only = std::env::var("FOREBAY_MODEL_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = only.map_or(0..sessions() / 2, |seed: u64| seed..seed + 1);
-    let (mut replacements, mut cuts) = (0, 0);
+    let mut sums = [0; 3];
     for seed in seeds {
         let scripts = scripts(seed);
         let result = catch_unwind(AssertUnwindSafe(|| run(seed, &scripts)));
-        let Ok(Ok((replaced, cut))) = result else {
+        let Ok(Ok(counts)) = result else {
             let short = shrink_by(&fails, seed, scripts);
             let text: Vec<String> =
                 short.iter().map(|events| events.iter().map(describe).collect()).collect();
@@ -344,13 +376,15 @@ fn a_client_sees_what_it_would_see_on_one_connection() {
             eprintln!("seed {seed} (FOREBAY_MODEL_SEED), one client:\n{}other client:\n{}", text[0], text[1]);
             panic!("{}", run(seed, &short).expect_err("it fails"));
         };
-        (replacements, cuts) = (replacements + replaced, cuts + cut);
+        for (sum, count) in sums.iter_mut().zip(counts) {
+            *sum += count;
+        }
     }
-    println!("{replacements} replacements, {cuts} cuts");
-    assert!(
-        only.is_some() || replacements > sessions() && cuts > sessions() / 4,
-        "{replacements} replacements, {cuts} cuts"
-    );
+    let [replacements, cuts, own_changes] = sums;
+    let text = format!("{replacements} replacements, {cuts} cuts, {own_changes} own changes met");
+    println!("{text}");
+    let enough = replacements > sessions() && cuts > sessions() / 4 && own_changes > sessions() / 50;
+    assert!(only.is_some() || enough, "{text}");
 }
 
 fn describe(event: &Event) -> String {

@@ -6,7 +6,8 @@ use super::requests::Request;
 use super::scan::Effect;
 use super::settings::{self, Settings};
 use super::{
-    Backend, Hold, Memory, Outbox, Reported, ReportedNow, TransactionStatus, VirtualSession, min_messages,
+    Backend, First, Hold, Memory, Outbox, Reported, ReportedNow, TransactionStatus, VirtualSession,
+    min_messages,
 };
 use crate::protocol::{client, write};
 
@@ -31,12 +32,12 @@ impl VirtualSession {
             wrote: false,
             spoilt: memory.spoilt,
             ending: false,
-            first: None,
+            first: Some(First::default()),
+            behind: self.changed_schema,
             restoring: Arc::default(),
             reading: Settings::default(),
             refusal: Vec::new(),
         }));
-        self.start_first();
         // Of the sessions before: closing cannot fail, and needs no answer of its own.
         for name in &memory.statements {
             write::close_statement(&mut out.to_server, name);

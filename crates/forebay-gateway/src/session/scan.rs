@@ -41,6 +41,9 @@ impl Flags {
     pub(super) const COMMITS: Self = Self(8);
     /// It ends a transaction block with a rollback.
     pub(super) const ROLLS_BACK: Self = Self(16);
+    /// It may change the schema, of which other backends hear as a conflict.
+    pub(super) const SCHEMA: Self = Self(32);
+    const CHANGES_SCHEMA: Self = Self(Self::WRITES.0 | Self::SCHEMA.0);
 
     pub(super) const fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -211,9 +214,10 @@ impl Statements<'_> {
                 self.rest(range, flags, Effect::None)
             }
             b"create" => self.create(range),
-            b"alter" | b"drop" | b"grant" | b"revoke" | b"comment" | b"analyze" | b"vacuum" | b"truncate" => {
-                self.rest(range, Flags::WRITES, Effect::None)
+            b"alter" | b"drop" | b"grant" | b"revoke" | b"comment" => {
+                self.rest(range, Flags::CHANGES_SCHEMA, Effect::None)
             }
+            b"analyze" | b"vacuum" | b"truncate" => self.rest(range, Flags::WRITES, Effect::None),
             _ => self.general(token, range, Flags::WRITES),
         })
     }
@@ -402,7 +406,7 @@ impl Statements<'_> {
 
     /// CREATE: what is executed begins with a SELECT or the like, if there is such a thing. A body may have semicolons.
     fn create(&mut self, mut range: Range<usize>) -> Piece {
-        let mut piece_flags = Flags::WRITES;
+        let mut piece_flags = Flags::CHANGES_SCHEMA;
         let mut effect = Effect::None;
         let (mut depth, mut blocks, mut words) = (0_usize, 0_usize, 0_usize);
         let mut routine = false;
@@ -480,10 +484,20 @@ mod tests {
             "WITH x AS (DELETE FROM t RETURNING a) SELECT * FROM x",
             "SELECT * INTO u FROM t",
             "EXPLAIN ANALYZE INSERT INTO t VALUES (1)",
-            "CREATE TABLE t (a varchar(10))",
-            "GRANT SELECT ON t TO r",
+            "ANALYZE t",
         ] {
             assert_eq!(flags(sql), Flags::WRITES, "{sql}");
+        }
+        for sql in [
+            "CREATE TABLE t (a varchar(10))",
+            "create index async on t (a)",
+            "ALTER TABLE t ADD COLUMN b int",
+            "SELECT 1; DROP TABLE t",
+            "GRANT SELECT ON t TO r",
+            "REVOKE SELECT ON t FROM r",
+            "COMMENT ON TABLE t IS 'a'",
+        ] {
+            assert_eq!(flags(sql), Flags::CHANGES_SCHEMA, "{sql}");
         }
         assert_eq!(flags("COMMIT"), Flags::COMMITS);
     }

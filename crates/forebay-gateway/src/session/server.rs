@@ -10,7 +10,7 @@ use super::min_messages;
 use super::requests::Request;
 use super::scan::{Effect, Flags};
 use super::statements::{Slot, Statement};
-use super::{Garbage, Hold, Outbox, TransactionStatus, VirtualSession};
+use super::{First, Garbage, Hold, Outbox, TransactionStatus, VirtualSession};
 use crate::protocol::{ErrorFields, HEADER, ServerError, client, header, server, split_string, write};
 
 /// Whether a frame reaches the client.
@@ -77,11 +77,8 @@ impl VirtualSession {
             }
             match self.answer_frame(kind, &rest[HEADER..read], run, out)? {
                 Way::Pass => {
-                    if !matches!(kind, server::NOTICE | server::PARAMETER_STATUS)
-                        && let Some(backend) = &mut self.backend
-                    {
-                        // From here on, nothing can be sent a second time.
-                        backend.first = None;
+                    if !matches!(kind, server::NOTICE | server::PARAMETER_STATUS) {
+                        self.next_first(kind);
                     }
                     self.drop_answer_body = false;
                     self.answer_body = run.pass(length);
@@ -98,6 +95,17 @@ impl VirtualSession {
                     self.answer_body = run.skip(length, &mut out.to_client);
                 }
             }
+        }
+    }
+
+    /// The client gets an answer: from here on, nothing can be sent a second time, until the next segment begins.
+    fn next_first(&mut self, kind: u8) {
+        let ends = kind == server::READY_FOR_QUERY
+            && self.status == TransactionStatus::Idle
+            && self.requests.is_empty()
+            && !self.unsynced;
+        if let Some(backend) = &mut self.backend {
+            backend.first = (ends && backend.behind).then(First::default);
         }
     }
 
@@ -411,7 +419,7 @@ impl VirtualSession {
         Ok(Way::Pass)
     }
 
-    /// The first segment on this backend met a change of the schema, and nothing else has happened: it is sent once more.
+    /// The segment met a change of the schema, and nothing else has happened: it is sent once more.
     fn again(&mut self) -> bool {
         let Some(first) =
             self.backend.as_mut().and_then(|backend| backend.first.take_if(|first| first.again))
@@ -425,6 +433,19 @@ impl VirtualSession {
         frames.append(&mut self.partial);
         self.held = frames;
         true
+    }
+
+    /// Whether the segment that has failed is sent once more.
+    fn is_met_again(&mut self) -> bool {
+        // Something of the gateway's own may have been sent behind it.
+        let is_last = self.requests.are_one_segment();
+        // The client's frames wait until a statement is prepared on this backend, and that is what fails.
+        let rest_waits = self.requests.segments() == 0 && self.has_rest_of_segment();
+        let Some(first) = self.backend.as_mut().and_then(|backend| backend.first.as_mut()) else {
+            return false;
+        };
+        first.again = !first.again && if first.complete { is_last } else { rest_waits };
+        first.again
     }
 
     fn error(&mut self, body: &[u8], run: &mut Run<'_>, out: &mut Outbox) -> Way {
@@ -446,12 +467,7 @@ impl VirtualSession {
         let again = self.status == TransactionStatus::Idle
             && fields.is_schema_conflict()
             && self.requests.first().is_some_and(|request| !matches!(request, Request::Sync))
-            // Something of the gateway's own may have been sent behind it.
-            && self.requests.are_one_segment()
-            && self.backend.as_mut().and_then(|backend| backend.first.as_mut()).is_some_and(|first| {
-                first.again = first.complete && !first.again;
-                first.again
-            });
+            && self.is_met_again();
         self.failed = true;
         let instead = match self.requests.first() {
             Some(Request::Batch(batch)) if fields.sqlstate == FAILED => {
@@ -470,8 +486,8 @@ impl VirtualSession {
             self.all_answered();
         }
         if again {
-            // The client does not hear of it. What it sends until then must not come first.
-            self.hold = Hold::All;
+            // The client does not hear of it. What it sends until then must not come first. But the server waits for the Sync.
+            self.hold = if self.unsynced { Hold::AtBoundary } else { Hold::All };
             return Way::Drop;
         }
         self.told_error = true;

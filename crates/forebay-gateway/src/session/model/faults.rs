@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use forebay::{Rng, Seed};
 
 use super::judge::{Judge, Verdict, split, values};
+use super::own_change::OwnChange;
 use super::script::Event;
 use super::server::{ModelServer, REPORTED, World};
 use super::{Backend, STARTS, describe, sessions, shrink_by};
@@ -27,6 +28,7 @@ struct Counts {
     passed_on: u64,
     refused: u64,
     conflicts: u64,
+    own_changes: u64,
     replaced: u64,
     ended: u64,
     values: u64,
@@ -44,6 +46,7 @@ impl Counts {
             (&mut self.passed_on, other.passed_on),
             (&mut self.refused, other.refused),
             (&mut self.conflicts, other.conflicts),
+            (&mut self.own_changes, other.own_changes),
             (&mut self.replaced, other.replaced),
             (&mut self.ended, other.ended),
             (&mut self.values, other.values),
@@ -57,6 +60,7 @@ impl Counts {
 struct Client {
     session: VirtualSession,
     backend: Option<ModelServer>,
+    own_change: OwnChange,
     judge: Judge,
     /// Half a frame that it sees.
     half: Vec<u8>,
@@ -84,6 +88,7 @@ impl Client {
         Self {
             session,
             backend: None,
+            own_change: OwnChange::default(),
             judge,
             half: Vec::new(),
             to_server: Vec::new(),
@@ -110,8 +115,24 @@ impl Client {
         self.judge.follow().map_err(|why| format!("{why}; {:?}", self.session))
     }
 
+    fn take_backend(&mut self) -> Option<ModelServer> {
+        let backend = self.backend.take()?;
+        self.own_change.left(&backend);
+        Some(backend)
+    }
+
     fn is_over(&self) -> bool {
         self.session.is_over()
+    }
+
+    /// Nothing is under way, and it is in no transaction.
+    fn is_quiet(&self) -> bool {
+        let idle = !self.session.is_attached() || self.session.is_idle();
+        idle && !self.session.wants_backend()
+            && !self.is_over()
+            && self.session.transaction() == TransactionStatus::Idle
+            && self.to_server.is_empty()
+            && self.to_session.is_empty()
     }
 
     /// Whether a fault may end its session.
@@ -166,12 +187,14 @@ impl Run {
             let mut model = ModelServer::new(&[], true);
             if self.rng.below(4) == 0 {
                 model.conflicts = 1 + u32::from(self.rng.below(3) == 0);
+                model.spared = [0, 0, 1, 2, 5][self.below(5)];
                 self.counts.conflicts += u64::from(model.conflicts);
             }
             Backend { model, memory: Memory::default() }
         };
         client.judge.disturbed |= backend.model.conflicts > 0;
-        client.backend = Some(backend.model);
+        client.judge.conflicts |= backend.model.conflicts > 0;
+        client.own_change.attached(client.backend.insert(backend.model));
         client.session.attach(backend.memory, &self.reported, &mut out);
         client.take(out)
     }
@@ -228,6 +251,19 @@ impl Run {
     }
 
     fn send(&mut self, client: &mut Client, frames: &[u8]) -> Result<(), String> {
+        let can_meet = client.own_change.can_meet(frames, self.split == 0) && client.is_quiet();
+        if !can_meet || self.rng.below(4) == 0 {
+            return self.send_parts(client, frames);
+        }
+        // Nothing but this may end in a conflict, which the client must not see.
+        client.own_change.meets(client.backend.as_mut());
+        self.send_parts(client, frames)?;
+        self.settle(client)?;
+        self.counts.own_changes += u64::from(client.own_change.answered(client.backend.as_mut()));
+        Ok(())
+    }
+
+    fn send_parts(&mut self, client: &mut Client, frames: &[u8]) -> Result<(), String> {
         let mut starts = Vec::new();
         let mut at = 0;
         while let Ok(Some((_, length))) = header(&frames[at..]) {
@@ -269,7 +305,7 @@ impl Run {
 
     /// The connection to the backend ends, in both directions, with some of what is under way. The transaction there is rolled back.
     fn drop_backend(&mut self, client: &mut Client) {
-        let Some(mut model) = client.backend.take() else { return };
+        let Some(mut model) = client.take_backend() else { return };
         let count = self.below(client.to_server.len() + 1);
         model.feed(&client.to_server[..count], &self.world);
         client.to_server.clear();
@@ -284,7 +320,7 @@ impl Run {
     }
 
     fn lose(&mut self, client: &mut Client) -> Result<(), String> {
-        let Some(mut model) = client.backend.take() else { return Ok(()) };
+        let Some(mut model) = client.take_backend() else { return Ok(()) };
         let count = self.below(client.to_server.len() + 1);
         client.to_session.extend(model.feed(&client.to_server[..count], &self.world));
         client.to_server.clear();
@@ -408,7 +444,7 @@ impl Run {
             Detach::Now => {
                 self.counts.replaced += 1;
                 let memory = client.session.detach();
-                let model = client.backend.take().expect("a backend");
+                let model = client.take_backend().expect("a backend");
                 if memory.is_spoilt() {
                     self.retire(model);
                 } else {
@@ -554,6 +590,7 @@ fn whatever_happens_a_client_sees_a_postgresql_session_that_fails_in_places() {
             (counts.passed_on, "backends passed on"),
             (counts.refused, "refusals"),
             (counts.conflicts, "conflicts"),
+            (counts.own_changes, "own changes met"),
             (counts.replaced, "replacements"),
             (counts.values, "values"),
         ] {

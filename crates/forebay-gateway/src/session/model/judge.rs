@@ -41,6 +41,8 @@ pub(super) struct Judge {
     last: Option<(ServerError, bool)>,
     /// Something was done to this session, so errors are to be expected.
     pub(super) disturbed: bool,
+    /// Others have changed the schema. Of a change of its own it must not hear.
+    pub(super) conflicts: bool,
 }
 
 impl Judge {
@@ -55,6 +57,7 @@ impl Judge {
             told: std::collections::BTreeMap::new(),
             last: None,
             disturbed: false,
+            conflicts: false,
         }
     }
 
@@ -166,7 +169,8 @@ impl Judge {
         }
         let (error, unknown) = read_error(frame);
         let expected = match &*error.sqlstate {
-            "08006" | "08007" | "57014" | "53300" | "40001" => true,
+            "08006" | "08007" | "57014" | "53300" => true,
+            "40001" => self.conflicts,
             "25P02" => state.model.is_failed(),
             "0A000" => state.model.has_free_statements(),
             _ => false,

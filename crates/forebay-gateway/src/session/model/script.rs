@@ -116,7 +116,11 @@ impl Writer<'_> {
         let name = self.pick(&["s1", "s2", "s9"]);
         let save = self.pick(&["a", "b"]);
         let level = self.pick(&["warning", "'error'", "notice", "DEFAULT", "bad"]);
-        match self.rng.below(41) {
+        match self.rng.below(44) {
+            41 => "CREATE TABLE IF NOT EXISTS u (a int)".to_owned(),
+            42 => "DROP TABLE IF EXISTS u".to_owned(),
+            43 if extended => "DROP TABLE IF EXISTS u".to_owned(),
+            43 => format!("ALTER TABLE t ADD COLUMN c{}", self.value()),
             0..=3 => "SELECT 1".to_owned(),
             4 => "SELECT 'a;b'".to_owned(),
             5 => format!("SELECT g FROM generate_series(1, {}) AS g", self.rng.below(4)),

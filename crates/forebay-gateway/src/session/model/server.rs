@@ -108,8 +108,14 @@ pub(crate) struct ModelServer {
     dsql: bool,
     /// Says nothing about settings.
     quiet: bool,
-    /// The next transaction fails with a conflict.
+    /// So many times, a statement outside of a transaction block fails with a conflict.
     pub(super) conflicts: u32,
+    /// So many statements come before the first of these, perhaps in the same transaction.
+    pub(super) spared: u32,
+    /// The transaction that is under way changes the schema.
+    changes: bool,
+    /// How many transactions have.
+    pub(super) changed: u64,
     pub(super) ledger: Ledger,
     /// What is to come.
     fault: Option<Fault>,
@@ -151,6 +157,9 @@ impl ModelServer {
             dsql,
             quiet: false,
             conflicts: 0,
+            spared: 0,
+            changes: false,
+            changed: 0,
             ledger: Ledger::default(),
             fault: None,
             fault_came: None,
@@ -467,6 +476,7 @@ impl ModelServer {
 
     fn end(&mut self, commit: bool) {
         let inserted = std::mem::take(&mut self.ledger.pending);
+        self.changed += u64::from(std::mem::take(&mut self.changes) && commit);
         if commit {
             self.ledger.committed.extend(inserted);
         } else {
@@ -581,13 +591,7 @@ impl ModelServer {
         if self.transaction == Transaction::Failed && !self.is_exit(op) {
             return Err(aborted());
         }
-        if self.transaction == Transaction::None && self.conflicts > 0 {
-            self.conflicts -= 1;
-            return Err(error(
-                "40001",
-                "schema has been updated by another transaction, please retry: (OC001)",
-            ));
-        }
+        self.meet_conflict()?;
         self.begin();
         if self.dsql && op.is_refused() {
             return Err(error("0A000", format!("the gateway let {op:?} pass")));
@@ -596,6 +600,18 @@ impl ModelServer {
             return Err(error("42703", "column \"wrong\" does not exist"));
         }
         Ok(())
+    }
+
+    fn meet_conflict(&mut self) -> Outcome {
+        if self.is_in_block() || self.conflicts == 0 {
+            return Ok(());
+        }
+        if self.spared > 0 {
+            self.spared -= 1;
+            return Ok(());
+        }
+        self.conflicts -= 1;
+        Err(error("40001", "schema has been updated by another transaction, please retry: (OC001)"))
     }
 
     /// Whether a failed transaction lets it pass.
@@ -661,6 +677,7 @@ impl ModelServer {
         {
             return Err(aborted());
         }
+        self.meet_conflict()?;
         self.begin();
         if prepared.op == Op::Table && prepared.column_type != world.column_type && !prepared.free {
             return Err(routine(
@@ -862,6 +879,12 @@ impl ModelServer {
                 self.ledger.executed.push(value.clone());
                 self.ledger.pending.push(value);
                 "INSERT 0 1".to_owned()
+            }
+            Op::Change(tag, value) => {
+                self.changes = true;
+                self.ledger.executed.extend(value.clone());
+                self.ledger.pending.extend(value);
+                tag.to_owned()
             }
             Op::CopyIn => {
                 write::frame(&mut self.out, server::COPY_IN, |out| out.extend_from_slice(&[0, 0, 1, 0, 0]));

@@ -35,6 +35,8 @@ pub(super) enum Op {
     Divides,
     /// What it inserts. Every value comes once in a test. `$1` is the parameter.
     Insert(String),
+    /// A change of the schema, with its tag, and the value that it inserts into the names of the columns, if it has one.
+    Change(&'static str, Option<String>),
     CopyIn,
     CopyOut,
     Notice,
@@ -105,6 +107,9 @@ impl Op {
                 let value = lower.split("values (").nth(1).and_then(|rest| rest.split(')').next());
                 Self::Insert(value.unwrap_or_default().to_owned())
             }
+            "alter" => Self::Change("ALTER TABLE", lower.split(" column c").nth(1).map(str::to_owned)),
+            "create" => Self::Change("CREATE TABLE", None),
+            "drop" => Self::Change("DROP TABLE", None),
             "copy" if lower.ends_with("from stdin") => Self::CopyIn,
             "copy" => Self::CopyOut,
             "do" => Self::Notice,

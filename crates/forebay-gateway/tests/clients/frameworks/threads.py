@@ -9,7 +9,7 @@ from lap import CONNECTIONS, LAP
 
 
 def migrate(work):
-    """A run of its own makes the tables, on a connection that lasts, as the manual recommends. What it did is there in the others."""
+    """A run of its own makes the tables. What it did is there in the others."""
     if os.environ.get("MIGRATE") == "1":
         work()
         sys.exit(0)

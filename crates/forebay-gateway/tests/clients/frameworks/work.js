@@ -5,7 +5,7 @@ import { randomUUID } from "node:crypto";
 
 import { laps, pause, row, setting } from "./lap.js";
 
-// A run of its own makes the tables, on a connection that lasts, as the manual recommends. What it did is there in the others.
+// A run of its own makes the tables. What it did is there in the others.
 export async function migrate(work) {
   if (process.env.MIGRATE !== "1") return;
   await work();

@@ -20,7 +20,7 @@ var Connections = 4
 // Copies tells whether the server runs COPY.
 var Copies = os.Getenv("COPIES") != "0"
 
-// Migrates tells whether this is the run that makes the tables, on a connection that lasts.
+// Migrates tells whether this is the run that makes the tables.
 var Migrates = os.Getenv("MIGRATE") == "1"
 
 var lock sync.Mutex
