@@ -638,7 +638,10 @@ mod tests {
         ));
         assert_eq!(
             effects("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ"),
-            [set("default_transaction_isolation", "default_transaction_isolation TO 'repeatable read'")]
+            [set(
+                "default_transaction_isolation",
+                "SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+            )]
         );
         // Several at once.
         assert!(matches!(

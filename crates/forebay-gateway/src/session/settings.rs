@@ -50,7 +50,10 @@ impl Settings {
             sql.extend(parts);
         };
         for (name, _) in self.of_server().filter(|(name, _)| wanted.get(name).is_none()) {
-            add(["RESET ", &quote_name(name)]);
+            match modes_of(name).next() {
+                Some((_, words)) => add(["SET ", &mode_text(words)]),
+                None => add(["RESET ", &quote_name(name)]),
+            }
         }
         for (_, text) in wanted.of_server().filter(|(name, text)| self.get(name) != Some(text)) {
             add([if is_call(text) { "SELECT " } else { "SET " }, text]);
@@ -101,6 +104,34 @@ impl StartSettings {
     }
 }
 
+/// Settings that are modes of the transactions to come: the name, a value, and how SQL says it. First the default of Aurora DSQL, which takes
+/// them behind `SET SESSION CHARACTERISTICS AS TRANSACTION` only, and does not RESET them.
+const MODES: [(&str, &str, &str); 8] = [
+    ("default_transaction_deferrable", "off", "NOT DEFERRABLE"),
+    ("default_transaction_deferrable", "on", "DEFERRABLE"),
+    ("default_transaction_isolation", "repeatable read", "ISOLATION LEVEL REPEATABLE READ"),
+    ("default_transaction_isolation", "serializable", "ISOLATION LEVEL SERIALIZABLE"),
+    ("default_transaction_isolation", "read committed", "ISOLATION LEVEL READ COMMITTED"),
+    ("default_transaction_isolation", "read uncommitted", "ISOLATION LEVEL READ UNCOMMITTED"),
+    ("default_transaction_read_only", "off", "READ WRITE"),
+    ("default_transaction_read_only", "on", "READ ONLY"),
+];
+
+/// The values of such a setting, and how SQL says them.
+fn modes_of(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    MODES.iter().filter(move |(own, ..)| *own == name).map(|(_, value, words)| (*value, *words))
+}
+
+fn mode_text(words: &str) -> String {
+    format!("SESSION CHARACTERISTICS AS TRANSACTION {words}")
+}
+
+/// The name of a setting that is such a mode, and the text behind `SET ` that sets it. `says` is told how SQL says it.
+pub(super) fn mode(says: impl Fn(&str) -> bool) -> Option<(&'static str, String)> {
+    let (name, _, words) = MODES.iter().find(|(.., words)| says(words))?;
+    Some((name, mode_text(words)))
+}
+
 const CALL: &str = "set_config(";
 
 fn is_call(text: &str) -> bool {
@@ -124,7 +155,11 @@ pub(super) fn carried(name: &str, value: &str) -> Option<String> {
     match name {
         // asyncpg turns it off whenever it looks up types. It changes no result.
         "jit" => None,
-        name if can_be_set.contains(&name) || name.starts_with("enable_") || name.starts_with("dsql.") => {
+        name if can_be_set.contains(&name)
+            || modes_of(name).any(|(mode, _)| mode == value)
+            || name.starts_with("enable_")
+            || name.starts_with("dsql.") =>
+        {
             Some(text_for(name, value))
         }
         name => Some(format!("{CALL}{}, {}, false)", quote_literal(name), quote_literal(value))),
@@ -133,6 +168,9 @@ pub(super) fn carried(name: &str, value: &str) -> Option<String> {
 
 /// The text behind `SET ` that gives a setting this value.
 pub(super) fn text_for(name: &str, value: &str) -> String {
+    if let Some((_, words)) = modes_of(name).find(|(mode, _)| mode.eq_ignore_ascii_case(value)) {
+        return mode_text(words);
+    }
     let mut text = quote_name(name);
     text.push_str(" TO ");
     // The two settings that are lists of names: one literal would be one name.
@@ -243,6 +281,26 @@ mod tests {
         assert_eq!(text_for("application_name", "a\\'b"), "application_name TO E'a\\\\''b'");
         assert_eq!(text_for("a b\".c", "1"), "\"a b\"\"\".\"c\" TO '1'");
         assert_eq!(text_for("dsql.enable_x", "on"), "dsql.enable_x TO 'on'");
+    }
+
+    /// The service refuses SET and RESET of their names.
+    #[test]
+    fn modes_of_transactions_are_session_characteristics() {
+        let to = settings(&[
+            ("default_transaction_isolation", "Repeatable Read"),
+            ("default_transaction_read_only", "on"),
+        ]);
+        assert_eq!(
+            Settings::default().statements_to(&to),
+            "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ;\
+             SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"
+        );
+        let undone = to.statements_to(&settings(&[("default_transaction_isolation", "repeatable read")]));
+        assert_eq!(undone, "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE");
+        assert_eq!(
+            carried("default_transaction_read_only", "on").as_deref(),
+            to.get("default_transaction_read_only")
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::lexer::{Lexer, Token};
 use super::{Effect, Flags, Piece};
-use crate::session::min_messages;
+use crate::session::{min_messages, settings};
 
 /// Reads the statement that begins with `word`.
 pub(super) fn read(lexer: &mut Lexer<'_>, word: &[u8], first: Range<usize>) -> Piece {
@@ -235,31 +235,13 @@ impl Statement<'_, '_> {
         if !self.is(at, "as") || !self.is(at + 1, "transaction") {
             return None;
         }
-        let modes = [
-            (&["read", "only"][..], "default_transaction_read_only TO on"),
-            (&["read", "write"], "default_transaction_read_only TO off"),
-            (&["deferrable"], "default_transaction_deferrable TO on"),
-            (&["not", "deferrable"], "default_transaction_deferrable TO off"),
-            (&["isolation", "level", "serializable"], "default_transaction_isolation TO 'serializable'"),
-            (
-                &["isolation", "level", "repeatable", "read"],
-                "default_transaction_isolation TO 'repeatable read'",
-            ),
-            (
-                &["isolation", "level", "read", "committed"],
-                "default_transaction_isolation TO 'read committed'",
-            ),
-            (
-                &["isolation", "level", "read", "uncommitted"],
-                "default_transaction_isolation TO 'read uncommitted'",
-            ),
-        ];
         let rest = at + 2;
-        let (_, text) = modes.into_iter().find(|(words, _)| {
+        let (name, text) = settings::mode(|words| {
+            let words = words.to_ascii_lowercase();
+            let words: Vec<&str> = words.split(' ').collect();
             self.tokens.len() == rest + words.len()
                 && words.iter().enumerate().all(|(place, word)| self.is(rest + place, word))
         })?;
-        let (name, _) = text.split_once(' ')?;
         Some(Effect::Set { name: name.into(), text: text.into() })
     }
 
