@@ -143,6 +143,7 @@ pub async fn tell(url: &str, access: &Access, command: &str) -> Result<String, T
         Endpoint::from_shared(format!("{scheme}://{rest}")).map_err(|_| address())?.connect_timeout(PATIENCE);
     let unreachable = |error: &dyn Error| TellError::Unreachable { url: url.to_owned(), reason: root(error) };
     if scheme == "https" {
+        crate::crypto_provider::choose();
         endpoint = endpoint.tls_config(access.tls()).map_err(|error| unreachable(&error))?;
     }
     let channel = endpoint.connect().await.map_err(|error| unreachable(&error))?;

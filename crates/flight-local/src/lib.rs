@@ -10,6 +10,7 @@ mod config;
 mod control;
 mod control_client;
 mod counters;
+mod crypto_provider;
 mod database;
 mod deadline;
 mod error;

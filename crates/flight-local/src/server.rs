@@ -67,6 +67,7 @@ impl FlightLocal {
         let config = &shared.config;
         let mut server = Server::builder();
         if let Some(tls) = &config.tls {
+            crate::crypto_provider::choose();
             server =
                 server.tls_config(tls.server()).map_err(|error| StartError::Certificate(chain(&error)))?;
         }
