@@ -42,6 +42,8 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 const ROLLBACK: &[u8] = b"Q\0\0\0\x0dROLLBACK\0";
 /// One that resets settings.
 const RESET_ALL: &[u8] = b"Q\0\0\0\x0eRESET ALL\0";
+/// One that fails under another role than that of the session, which RESET ALL leaves as it is.
+const CHECK_ROLE: &[u8] = b"Q\0\0\0\x47SELECT 1 / CASE WHEN current_user = session_user THEN 1 ELSE 0 END\0";
 /// How many steps a reset may take: a transaction, settings, a changed schema, and one to be sure.
 const STEPS: usize = 5;
 /// The message that ends a session.
@@ -127,7 +129,7 @@ impl<M: Default + Send + Sync + 'static> Connect for RawPostgres<M> {
                 ConnectionState::InTransaction => connection.ask(ROLLBACK).await?,
                 ConnectionState::Altered => {
                     // A server that refuses it, such as after a change of the schema, is asked again.
-                    if connection.ask(RESET_ALL).await? {
+                    if connection.ask(RESET_ALL).await? && connection.ask(CHECK_ROLE).await? {
                         connection.tracker.settings_restored();
                     }
                     true
@@ -289,7 +291,7 @@ fn unexpected(what: impl Into<BoxError>) -> Error {
 mod tests {
     #[test]
     fn lengths_are_right() {
-        for frame in [super::ROLLBACK, super::RESET_ALL, super::TERMINATE] {
+        for frame in [super::ROLLBACK, super::RESET_ALL, super::CHECK_ROLE, super::TERMINATE] {
             let length = u32::from_be_bytes(frame[1..5].try_into().unwrap());
             assert_eq!(usize::try_from(length).unwrap() + 1, frame.len());
         }

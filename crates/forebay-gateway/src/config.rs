@@ -177,4 +177,74 @@ impl GatewayConfig {
             trust: self.auth == Authentication::Trust,
         }
     }
+
+    /// Keeps what cannot change while the gateway runs as it is in `running`. Returns the settings that this concerns.
+    pub(crate) fn keep_until_restart(&mut self, running: &Self) -> Vec<&'static str> {
+        let mut kept = Vec::new();
+        keep(&mut self.listen, &running.listen, "listen", &mut kept);
+        if self.unix_socket != running.unix_socket {
+            // Its name has the port of `listen`, and its mode depends on `auth`.
+            let place = |socket: &Option<UnixSocket>| socket.as_ref().map(|socket| socket.directory.clone());
+            if place(&self.unix_socket) != place(&running.unix_socket) {
+                kept.push("unix_socket_dir");
+            } else if self.unix_socket.as_ref().map(|socket| socket.mode)
+                != running.unix_socket.as_ref().map(|socket| socket.mode)
+            {
+                kept.push("unix_socket_mode");
+            }
+            self.unix_socket.clone_from(&running.unix_socket);
+        }
+        keep(&mut self.so_reuseport, &running.so_reuseport, "so_reuseport", &mut kept);
+        match (&mut self.peers, &running.peers) {
+            (Some(peers), Some(running)) => {
+                keep(&mut peers.id, &running.id, "peer_id", &mut kept);
+                keep(&mut peers.listen, &running.listen, "peer_listen", &mut kept);
+            }
+            (peers, running) => keep(peers, running, "peer_id", &mut kept),
+        }
+        keep(&mut self.metrics_listen, &running.metrics_listen, "metrics_listen", &mut kept);
+        keep(&mut self.worker_threads, &running.worker_threads, "worker_threads", &mut kept);
+        kept
+    }
+}
+
+fn keep<T: Clone + PartialEq>(value: &mut T, running: &T, name: &'static str, kept: &mut Vec<&'static str>) {
+    if value != running {
+        value.clone_from(running);
+        kept.push(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> GatewayConfig {
+        ConfigBuilder::default().toml(std::path::Path::new("gateway.toml"), text).build().unwrap()
+    }
+
+    #[test]
+    fn what_needs_a_restart_stays_as_it_is() {
+        let running = config("");
+        for (text, expected) in [
+            ("max_clients = 7\nquery_timeout = '1s'", &[][..]),
+            ("listen = '127.0.0.1:7001'", &["listen"]),
+            ("unix_socket_dir = '/run/x'", &["unix_socket_dir"]),
+            ("unix_socket_dir = ''", &["unix_socket_dir"]),
+            ("unix_socket_mode = '0770'", &["unix_socket_mode"]),
+            ("so_reuseport = true", &["so_reuseport"]),
+            ("peer_id = 1\npeer_listen = '127.0.0.1:7003'", &["peer_id"]),
+            ("metrics_listen = '127.0.0.1:7002'\nworker_threads = 61", &["metrics_listen", "worker_threads"]),
+        ] {
+            let mut changed = config(text);
+            assert_eq!(changed.keep_until_restart(&running), expected, "{text}");
+            assert_eq!(changed == running, !expected.is_empty(), "{text}");
+        }
+        let of_peers = |id: u8, peers: &str| {
+            config(&format!("peer_id = {id}\npeer_listen = '127.0.0.1:7003'\npeers = [{peers}]"))
+        };
+        let (running, mut changed) = (of_peers(1, ""), of_peers(2, "'3=a:1'"));
+        assert_eq!(changed.keep_until_restart(&running), ["peer_id"]);
+        assert_eq!(changed, of_peers(1, "'3=a:1'"));
+    }
 }

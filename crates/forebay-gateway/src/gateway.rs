@@ -311,7 +311,7 @@ impl Gateway {
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing, and closes what was opened.
-    pub async fn reload(&self, config: GatewayConfig) -> Result<(), StartError> {
+    pub async fn reload(&self, mut config: GatewayConfig) -> Result<(), StartError> {
         let shared = &self.shared;
         let _alone = shared.reloading.lock().await;
         let policy = LoginPolicy::load(&config)?;
@@ -319,6 +319,10 @@ impl Gateway {
         let pools = shared.open_pools(&policy, wait).await?;
         pools.values().for_each(|backends| backends.set_wait(wait));
         let before = shared.pools.lock().replace(pools);
+        let running = Arc::clone(&shared.config.read());
+        for setting in config.keep_until_restart(&running) {
+            tracing::warn!(setting, "this setting was changed, but needs a restart");
+        }
         *shared.config.write() = Arc::new(config);
         shared.login.replace(policy);
         drop(before);

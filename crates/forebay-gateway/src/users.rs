@@ -137,8 +137,11 @@ impl Users {
         match std::fs::read_to_string(path) {
             Ok(text) => Self::parse(&name, &text, defaults),
             Err(error) => {
-                let allowed =
-                    "a file that this process can read; `forebay gateway add-user` makes one".to_owned();
+                let remedy = match error.kind() {
+                    std::io::ErrorKind::NotFound => "; `forebay gateway add-user` makes one",
+                    _ => "",
+                };
+                let allowed = format!("a file that this process can read{remedy}");
                 let problem =
                     Problem { setting: name.into(), value: format!("not readable ({error})"), allowed };
                 Err(ConfigError { problems: vec![problem] })

@@ -46,6 +46,7 @@ impl TlsServer {
         Self::new(chain, key, authorities).map_err(|(setting, reason)| {
             let path = match setting {
                 "tls_client_ca_file" => files.client_ca.as_deref().unwrap_or(&files.cert),
+                "tls_key_file" => &files.key,
                 _ => &files.cert,
             };
             vec![problem(setting, path, &format!("usable: {reason}"))]
@@ -64,7 +65,12 @@ impl TlsServer {
     ) -> Result<Self, (&'static str, String)> {
         let binding = chain.first().and_then(|own| binding(own));
         let provider = Arc::new(ring::default_provider());
-        let of_cert = |error: rustls::Error| ("tls_cert_file", error.to_string());
+        let of_cert = |error: rustls::Error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                ("tls_key_file", "it is not the key of the first certificate in tls_cert_file".to_owned())
+            }
+            error => ("tls_cert_file", error.to_string()),
+        };
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(of_cert)?;
@@ -141,4 +147,18 @@ fn key(path: &Path, problems: &mut Vec<Problem>) -> Option<PrivateKeyDer<'static
 
 fn problem(setting: &'static str, path: &Path, allowed: &str) -> Problem {
     Problem { setting: setting.into(), value: path.display().to_string(), allowed: allowed.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_another_certificate_is_named() {
+        let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let other = rcgen::KeyPair::generate().unwrap();
+        let key = PrivateKeyDer::try_from(other.serialize_der()).unwrap();
+        let (setting, _) = TlsServer::new(vec![own.cert.der().clone()], key, None).unwrap_err();
+        assert_eq!(setting, "tls_key_file");
+    }
 }

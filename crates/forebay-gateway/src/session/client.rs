@@ -344,8 +344,10 @@ impl VirtualSession {
         self.escapes = self.told.get("standard_conforming_strings") == Some("off");
         // In these, a byte that looks like a quote or a backslash may be half of a character.
         let unsafe_encodings = ["BIG5", "GB18030", "GBK", "JOHAB", "SHIFT_JIS_2004", "SJIS", "UHC"];
-        self.doubtful = self.escapes
+        let doubtful = self.escapes
             || self.told.get("client_encoding").is_some_and(|name| unsafe_encodings.contains(&name));
+        // What the client has sent already was read as if nothing had changed.
+        self.unsure |= std::mem::replace(&mut self.doubtful, doubtful) && !doubtful;
     }
 
     /// Keeps a segment of the client, until the first answer.

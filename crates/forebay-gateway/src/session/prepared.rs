@@ -42,7 +42,7 @@ impl VirtualSession {
         {
             return Err(Violation::new(
                 ServerError::fatal("54000", "too many prepared statements").with_hint(
-                    "Close prepared statements that are not needed, or raise the limit of the gateway.",
+                    "Close prepared statements that are not needed, or raise max_statements or max_statements_size of the gateway.",
                 ),
             ));
         }

@@ -176,6 +176,9 @@ struct Statements<'a> {
 /// Longest name that is compared with known ones. PostgreSQL cuts names at 63 bytes.
 const LONGEST_NAME: usize = 63;
 
+/// The view of settings.
+const SETTINGS: &[u8] = b"pg_settings";
+
 impl Statements<'_> {
     fn next(&mut self) -> Option<Piece> {
         let (token, range) = loop {
@@ -310,6 +313,10 @@ impl Statements<'_> {
                 }
                 _ => {}
             }
+            // An UPDATE of this view sets what its WHERE names.
+            if at.len() >= SETTINGS.len() && self.is_settings(&at) && flags.has(Flags::WRITES) {
+                flags.add(Flags::UNSURE);
+            }
             count += 1;
             previous = token;
             range.end = at.end;
@@ -364,10 +371,25 @@ impl Statements<'_> {
         }
     }
 
+    /// Whether it is the name of the view of settings.
+    fn is_settings(&self, name: &Range<usize>) -> bool {
+        match self.lexer.text(name) {
+            [b'"', inner @ .., b'"'] => inner == SETTINGS,
+            // Escapes can spell any name.
+            [b'u' | b'U', b'&', b'"', ..] => true,
+            text => text.eq_ignore_ascii_case(SETTINGS),
+        }
+    }
+
     /// What a call of `set_config` sets, behind its parenthesis. None: it is another function.
     fn set_config(&self, name: &Range<usize>) -> Option<Setting> {
         let mut buffer = [0; 12];
-        if lower(self.lexer.text(name).trim_ascii(), &mut buffer) != b"set_config" {
+        // In quotes it is the same function.
+        let is_it = match self.lexer.text(name).trim_ascii() {
+            [b'"', inner @ .., b'"'] => inner == b"set_config",
+            text => lower(text, &mut buffer) == b"set_config",
+        };
+        if !is_it {
             return None;
         }
         let mut lexer = self.lexer.clone();
@@ -507,6 +529,7 @@ mod tests {
         let doubt = Flags(Flags::WRITES.0 | Flags::UNSURE.0);
         for (sql, effect) in [
             ("SELECT set_config('Role', 'c', false)", Effect::Pin),
+            ("SELECT \"set_config\"('role', 'c', false)", Effect::Pin),
             ("SELECT set_config($1, 'c', false)", Effect::Pin),
             ("SELECT set_config('a.b', 'c', false) FROM t", Effect::Pin),
             ("SELECT set_config('a' || 'b', 'c', f(1))", Effect::Pin),
@@ -532,6 +555,10 @@ mod tests {
             "SELECT \"Now\"()",
             "DO $$ BEGIN END $$",
             "CALL sys.wait_for_job('x')",
+            "UPDATE pg_settings SET setting = 'x' WHERE name = 'search_path'",
+            "UPDATE ONLY pg_catalog.\"pg_settings\" AS s SET setting = 'x'",
+            "UPDATE U&\"pg\\005fsettings\" SET setting = 'x'",
+            "WITH a AS (UPDATE PG_SETTINGS SET setting = 'x') SELECT 1",
         ] {
             assert_eq!(flags(sql), doubt, "{sql}");
         }
@@ -539,6 +566,7 @@ mod tests {
             "SELECT count ( * ), pg_catalog.now(), \"now\"() FROM t AS x(a)",
             "SELECT 'f(1)', \"f\" FROM f -- f(1)",
             "SELECT a::numeric(10, 2)",
+            "SELECT setting FROM pg_settings",
         ] {
             assert_eq!(flags(sql), Flags::default(), "{sql}");
         }

@@ -1038,6 +1038,22 @@ fn a_session_that_changes_how_its_text_is_read_is_unsure_of_its_settings() {
         ready(b'I'),
     ]);
     assert_eq!(scene.session.can_detach(), Detach::AfterReadingSettings);
+    // What has come before the server reads it as the scanner does was not yet understood.
+    let mut scene = Scene::attached();
+    scene.client(&[
+        query("SET standard_conforming_strings = on"),
+        query("SELECT 'a\\'; SET search_path TO b; --'"),
+    ]);
+    scene.server(&[
+        b"S\0\0\0\x24standard_conforming_strings\0off\0".to_vec(),
+        b"S\0\0\0\x23standard_conforming_strings\0on\0".to_vec(),
+        complete("SET"),
+        ready(b'I'),
+        complete("SELECT 1"),
+        complete("SET"),
+        ready(b'I'),
+    ]);
+    assert_eq!(scene.session.can_detach(), Detach::AfterReadingSettings);
 }
 
 #[test]

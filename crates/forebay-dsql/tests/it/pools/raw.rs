@@ -7,6 +7,7 @@ use forebay_dsql::{ConnectionState, DsqlPool, PooledConnection, RawPostgres};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::cluster::{PATIENCE, eventually, pool, start};
+use crate::fake::{Act, Anybody, Fake, done, error, in_order, message};
 
 /// Remembers how often it was used.
 type Raw = RawPostgres<u32>;
@@ -124,6 +125,32 @@ async fn settings_are_the_programs_business_once_it_says_so() {
         assert_eq!(lent.state(), ConnectionState::Clean);
         let answer = answer(&mut lent, "SHOW search_path").await;
         assert!(!String::from_utf8_lossy(&answer).contains("mine"), "{answer:?}");
+    }
+}
+
+/// RESET ALL leaves the role, and a server of which nothing is known may have let a function change it.
+#[tokio::test]
+async fn a_connection_with_another_role_is_for_nobody() {
+    for is_changed in [false, true] {
+        let fake = Fake::start(move |text| {
+            let answer = match text {
+                text if text.contains("current_user") && is_changed => {
+                    [error("ERROR", "22012", "division by zero"), message(b'Z', b"I")].concat()
+                }
+                text if text.contains("current_user") => done("SELECT 1", b"I"),
+                text => in_order(text),
+            };
+            vec![Act::Send(answer)]
+        })
+        .await;
+        let options = fake.options(1).reservoir(true).build().unwrap();
+        let pool: DsqlPool<Raw> = DsqlPool::connect(options, Anybody).await.unwrap();
+        let lent = pool.acquire().await.unwrap();
+        let id = lent.id();
+        lent.settings_are_unknown();
+        drop(lent);
+        let lent = pool.acquire_within(PATIENCE).await.unwrap();
+        assert_eq!(lent.id() != id, is_changed);
     }
 }
 
