@@ -695,9 +695,15 @@ impl ModelServer {
         let prepared = self.prepared(name)?;
         // PostgreSQL counts first. The gateway verifies first, and of two errors it does not matter which one a client gets.
         self.revalidate(&prepared, world)?;
-        let formats = usize::from(u16::from_be_bytes([rest[0], rest[1]]));
-        let rest = &rest[2 + 2 * formats..];
-        let count = usize::from(u16::from_be_bytes([rest[0], rest[1]]));
+        let counted = |bytes: &[u8]| bytes.first_chunk().map(|count| usize::from(u16::from_be_bytes(*count)));
+        let read = counted(rest).and_then(|formats| {
+            let rest = rest.get(2 + 2 * formats..)?;
+            // A count, and a count of formats behind the parameters, each of which has a length.
+            counted(rest).filter(|count| rest.len() >= 4 + 4 * count).map(|count| (count, rest))
+        });
+        let Some((count, rest)) = read else {
+            return Err(error("08P01", "insufficient data left in message"));
+        };
         // The end of a transaction takes any: in one that is gone, the gateway does not look at them.
         if count != prepared.parameters.len() && !prepared.op.is_exit() {
             return Err(error("08P01", format!("bind message supplies {count} parameters")));
