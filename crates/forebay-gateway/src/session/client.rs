@@ -341,7 +341,10 @@ impl VirtualSession {
 
     /// The client was told other values: does the scanner read statements as the server does?
     pub(super) fn told_changed(&mut self) {
-        self.escapes = self.told.get("standard_conforming_strings") == Some("off");
+        let escapes = self.told.get("standard_conforming_strings") == Some("off");
+        // On another backend, a text that was prepared before would be read by other rules.
+        self.pinned |= self.escapes != escapes && self.statements.any();
+        self.escapes = escapes;
         // In these, a byte that looks like a quote or a backslash may be half of a character.
         let unsafe_encodings = ["BIG5", "GB18030", "GBK", "JOHAB", "SHIFT_JIS_2004", "SJIS", "UHC"];
         let doubtful = self.escapes

@@ -193,6 +193,11 @@ impl Statements {
         self.named.len()
     }
 
+    /// Whether the client has one.
+    pub(super) fn any(&self) -> bool {
+        self.unnamed.statement.is_some() || self.named.values().any(|slot| slot.statement.is_some())
+    }
+
     /// How many bytes they take, roughly.
     pub(super) const fn size(&self) -> usize {
         self.size

@@ -860,6 +860,26 @@ fn a_setting_that_a_parameter_says_is_carried_over() {
     assert_eq!(scene.session.settings.get("bytea_output"), Some("bytea_output TO on"));
 }
 
+/// On another backend its text would be read by other rules.
+#[test]
+fn a_statement_that_was_prepared_under_other_rules_stays_with_its_backend() {
+    let off = || {
+        let mut frame = Vec::new();
+        write::parameter_status(&mut frame, "standard_conforming_strings", "off");
+        frame
+    };
+    for (is_prepared, detach) in [(true, Detach::Not(Tied::Pinned)), (false, Detach::AfterReadingSettings)] {
+        let mut scene = Scene::attached();
+        if is_prepared {
+            scene.client(&[parse("s", "SELECT 'a\\'"), bare(client::SYNC)]);
+            scene.server(&[bare(b'1'), ready(b'I')]);
+        }
+        scene.client(&[query("SET standard_conforming_strings = off")]);
+        scene.server(&[complete("SET"), off(), ready(b'I')]);
+        assert_eq!(scene.session.can_detach(), detach);
+    }
+}
+
 /// Npgsql resets the role that nobody has set.
 #[test]
 fn the_own_role_needs_no_reset() {
