@@ -51,7 +51,7 @@ pub struct GatewayConfig {
     pub drain_grace: Duration,
     /// Where `/metrics`, `/healthz` and `/readyz` are served. Default: nowhere.
     pub metrics_listen: Option<SocketAddr>,
-    /// How many threads serve clients. Default: one for each two processors. The system needs about as much for the network.
+    /// How many threads serve clients. Default: one for each processor.
     pub worker_threads: usize,
     /// Start-up parameters that are dropped without an error. Default: none.
     pub ignore_startup_parameters: Vec<String>,

@@ -185,9 +185,9 @@ impl ConfigBuilder {
             },
             drain_grace: self.time("drain_grace", 30),
             metrics_listen: self.one("metrics_listen"),
-            worker_threads: self.count("worker_threads").unwrap_or_else(|| {
-                std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
-            }),
+            worker_threads: self
+                .count("worker_threads")
+                .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
             ignore_startup_parameters: self.list("ignore_startup_parameters").unwrap_or_default(),
         }
     }

@@ -120,7 +120,7 @@ pub const SETTINGS: &[Setting] = &[
         "how long clients may finish their transactions when the gateway ends",
     ),
     setting("metrics_listen", "ADDRESS", "", "where to serve /metrics, /healthz and /readyz"),
-    setting("worker_threads", "NUMBER", "one for each two processors", "threads that serve clients"),
+    setting("worker_threads", "NUMBER", "one for each processor", "threads that serve clients"),
     setting(
         "ignore_startup_parameters",
         "NAME,...",
