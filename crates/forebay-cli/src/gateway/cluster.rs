@@ -65,14 +65,5 @@ async fn join(options: &Options) -> anyhow::Result<Member> {
 /// Without AWS's SDK, there is only the key of the environment, and no fleet.
 #[cfg(not(feature = "aws"))]
 async fn join(options: &Options) -> anyhow::Result<Member> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let (Some(id), Some(secret)) = (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) else {
-        anyhow::bail!(
-            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set, and this build signs with nothing else; for roles and \
-             profiles, build it with: cargo build --release --features aws,gateway"
-        );
-    };
-    let session_token = variable("AWS_SESSION_TOKEN");
-    let key = dsql_local::Credentials { session_token, ..dsql_local::Credentials::new(id, secret) };
-    Ok(Member::builder(options, crate::key_signer::KeySigner(key)).join().await?)
+    Ok(Member::builder(options, crate::key_signer::KeySigner::from_env("aws,gateway")?).join().await?)
 }
