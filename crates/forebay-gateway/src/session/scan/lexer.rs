@@ -235,6 +235,14 @@ impl<'a> Lexer<'a> {
     }
 }
 
+/// `word` in small letters. Empty if it is longer than the buffer: then it is none of the words that are looked for.
+pub(super) fn lower<'a>(word: &[u8], buffer: &'a mut [u8]) -> &'a [u8] {
+    let Some(buffer) = buffer.get_mut(..word.len()) else { return &[] };
+    buffer.copy_from_slice(word);
+    buffer.make_ascii_lowercase();
+    buffer
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

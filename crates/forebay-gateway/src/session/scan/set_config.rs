@@ -8,6 +8,54 @@ use crate::session::{min_messages, settings};
 /// A longer value is not kept.
 const LONGEST_VALUE: usize = 4096;
 
+/// What a call sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Setting {
+    /// A setting that the server lists.
+    Plain,
+    /// One that it does not list, such as `role` or `app.tenant`, or that cannot be told from the text.
+    Hidden,
+    /// Any, until the end of the transaction.
+    Local,
+}
+
+impl Setting {
+    /// Reads the arguments of the call, behind its parenthesis.
+    pub(super) fn read(mut lexer: Lexer<'_>) -> Self {
+        let plain = lexer.next().is_some_and(|(token, at)| {
+            let literal = lexer.text(&at).strip_prefix(b"'").and_then(|text| text.strip_suffix(b"'"));
+            let hidden = |text: &[u8]| {
+                let own = [&b"role"[..], b"session_authorization"];
+                own.iter().any(|name| text.eq_ignore_ascii_case(name))
+            };
+            let simple = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+            token == Token::Literal && literal.is_some_and(|text| text.iter().all(simple) && !hidden(text))
+        });
+        let plain = plain && lexer.clone().next().is_some_and(|(_, at)| lexer.text(&at) == b",");
+        // With `true` at the end, it ends with the transaction.
+        let (mut depth, mut last, mut before) = (0_usize, (Token::Open, 0..0), 0..0);
+        while let Some((token, at)) = lexer.next() {
+            match token {
+                Token::Close if depth == 0 => break,
+                Token::Close => depth -= 1,
+                Token::Open => depth += 1,
+                _ => {}
+            }
+            before = std::mem::replace(&mut last, (token, at)).1;
+        }
+        let local = last.0 == Token::Word
+            && lexer.text(&last.1).eq_ignore_ascii_case(b"true")
+            && lexer.text(&before) == b",";
+        if local {
+            Self::Local
+        } else if plain {
+            Self::Plain
+        } else {
+            Self::Hidden
+        }
+    }
+}
+
 /// What a statement sets, behind its SELECT. None unless it is a list of calls and constants, each of which is evaluated once, and one of them is
 /// `set_config` of a name that is written out, of a value that is or that is a parameter, and for the session.
 pub(super) fn read(lexer: Lexer<'_>) -> Option<Effect> {
