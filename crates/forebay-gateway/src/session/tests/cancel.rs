@@ -1,0 +1,64 @@
+//! A statement is cancelled, or given up.
+
+use super::frames::{bare, bind, complete, error, execute, parse, query, ready};
+use super::scene::Scene;
+use crate::protocol::{ServerError, client};
+use crate::session::Cancelled;
+
+#[test]
+fn a_cancel_answers_the_running_statement_and_leaves_the_others_unknown() {
+    let mut scene = Scene::attached();
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::NothingRunning);
+    scene.client(&[query("SELECT pg_sleep(10)"), query("DELETE FROM t")]);
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::DropBackend);
+    assert_eq!(scene.seen(), ["EE57014", "ZI", "EE08007", "ZI"]);
+    assert!(!scene.session.is_attached());
+    // A COMMIT is not cancelled: the client must learn what became of it.
+    let mut scene = Scene::attached();
+    scene.client(&[query("COMMIT")]);
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::NothingRunning);
+    // Nothing can be said in the middle of a row.
+    let mut scene = Scene::attached();
+    scene.client(&[query("SELECT a FROM t")]);
+    scene.server(&[b"D\0\0\0\x09\0".to_vec()]);
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::Soon);
+    scene.server(&[b"\x01abc".to_vec()]);
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::DropBackend);
+    assert_eq!(scene.seen(), ["Dabc", "EE57014", "ZI"]);
+}
+
+#[test]
+fn a_failed_block_without_a_backend_ends_with_extended_requests_too() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("BEGIN")]);
+    scene.server(&[complete("BEGIN"), ready(b'T')]);
+    scene.client(&[query("SELECT pg_sleep(10)")]);
+    scene.seen();
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::DropBackend);
+    assert_eq!(scene.seen(), ["EE57014", "ZE"]);
+    scene.client(&[parse("r", "ROLLBACK"), bind("r"), execute(), bare(client::SYNC)]);
+    assert_eq!(scene.seen(), ["1", "2", "CROLLBACK", "ZI"]);
+    assert!(scene.session.is_idle());
+}
+
+#[test]
+fn a_segment_that_has_failed_is_not_told_another_error() {
+    let mut scene = Scene::attached();
+    scene.client(&[parse("", "SELECT wrong"), bare(client::SYNC), query("SELECT 1")]);
+    scene.server(&[error("42703", "wrong")]);
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::DropBackend);
+    assert_eq!(scene.seen(), ["EE42703", "ZI", "EE57014", "ZI"]);
+}
+
+#[test]
+fn a_statement_that_is_given_up_in_half_a_row_has_the_same_reason_afterwards() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("SELECT a FROM t")]);
+    scene.server(&[b"D\0\0\0\x09\0".to_vec()]);
+    let reason = ServerError::error("57014", "canceling statement due to statement timeout");
+    assert_eq!(scene.session.give_up(&reason, &mut scene.out), Cancelled::Soon);
+    scene.server(&[b"\x01abc".to_vec()]);
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::DropBackend);
+    let told = String::from_utf8_lossy(&scene.out.to_client).into_owned();
+    assert!(told.contains("statement timeout"), "{told}");
+}
