@@ -1,145 +1,21 @@
 //! The model test with faults: backends are cut, statements cancelled and backends refused at any time, also in the middle of pipelines and frames.
 
+mod client;
+mod counts;
+
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use forebay::{Rng, Seed};
 
-use super::judge::{Judge, Verdict, split, values};
-use super::own_change::OwnChange;
-use super::script::Event;
+use self::client::Client;
+use self::counts::Counts;
+use super::judge::{Verdict, values};
+use super::play::{Harness, Scripts, play};
+use super::search::{only_seed, search, sessions};
 use super::server::{ModelServer, REPORTED, World};
-use super::{Backend, STARTS, describe, sessions, shrink_by};
+use super::{Backend, STARTS};
 use crate::protocol::{ServerError, header, write};
-use crate::session::{
-    Cancelled, Detach, Lost, Memory, Outbox, Reported, SessionLimits, StartSettings, TransactionStatus,
-    VirtualSession,
-};
-
-/// How often each thing was done, and what came of it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    cuts: u64,
-    fatal: u64,
-    cancels: u64,
-    half_sent: u64,
-    nothing_running: u64,
-    hang_ups: u64,
-    passed_on: u64,
-    refused: u64,
-    conflicts: u64,
-    own_changes: u64,
-    replaced: u64,
-    ended: u64,
-    values: u64,
-}
-
-impl Counts {
-    fn add(&mut self, other: &Self) {
-        let pairs = [
-            (&mut self.cuts, other.cuts),
-            (&mut self.fatal, other.fatal),
-            (&mut self.cancels, other.cancels),
-            (&mut self.half_sent, other.half_sent),
-            (&mut self.nothing_running, other.nothing_running),
-            (&mut self.hang_ups, other.hang_ups),
-            (&mut self.passed_on, other.passed_on),
-            (&mut self.refused, other.refused),
-            (&mut self.conflicts, other.conflicts),
-            (&mut self.own_changes, other.own_changes),
-            (&mut self.replaced, other.replaced),
-            (&mut self.ended, other.ended),
-            (&mut self.values, other.values),
-        ];
-        for (own, other) in pairs {
-            *own += other;
-        }
-    }
-}
-
-struct Client {
-    session: VirtualSession,
-    backend: Option<ModelServer>,
-    own_change: OwnChange,
-    judge: Judge,
-    /// Half a frame that it sees.
-    half: Vec<u8>,
-    /// On their way to the backend and from it.
-    to_server: Vec<u8>,
-    to_session: Vec<u8>,
-    /// Values that it inserts.
-    own: BTreeSet<String>,
-    /// It did something that is not known to the gateway, so a fault may end its session.
-    unsure: bool,
-    /// It was asked to cancel, and a row is half sent.
-    cancelling: Option<ServerError>,
-}
-
-impl Client {
-    fn new(start: &[(&str, &str)], reported: &Reported) -> Self {
-        let settings = StartSettings::new(start.iter().copied());
-        let mut session = VirtualSession::new(settings, SessionLimits::default());
-        let mut out = Outbox::default();
-        session.greet(reported, [7; 8], &mut out);
-        let mut judge = Judge::new(start);
-        for frame in split(&out.to_client).into_iter().filter(|frame| frame[0] == b'S') {
-            judge.sees(&frame).expect("a greeting");
-        }
-        Self {
-            session,
-            backend: None,
-            own_change: OwnChange::default(),
-            judge,
-            half: Vec::new(),
-            to_server: Vec::new(),
-            to_session: Vec::new(),
-            own: BTreeSet::new(),
-            unsure: false,
-            cancelling: None,
-        }
-    }
-
-    fn take(&mut self, out: Outbox) -> Result<(), String> {
-        if self.backend.is_some() {
-            self.to_server.extend(out.to_server);
-        }
-        self.half.extend(out.to_client);
-        let frames = split(&self.half);
-        if frames.is_empty() {
-            return Ok(());
-        }
-        for frame in frames {
-            self.half.drain(..frame.len());
-            self.judge.sees(&frame)?;
-        }
-        self.judge.follow().map_err(|why| format!("{why}; {:?}", self.session))
-    }
-
-    fn take_backend(&mut self) -> Option<ModelServer> {
-        let backend = self.backend.take()?;
-        self.own_change.left(&backend);
-        Some(backend)
-    }
-
-    fn is_over(&self) -> bool {
-        self.session.is_over()
-    }
-
-    /// Nothing is under way, and it is in no transaction.
-    fn is_quiet(&self) -> bool {
-        let idle = !self.session.is_attached() || self.session.is_idle();
-        idle && !self.session.wants_backend()
-            && !self.is_over()
-            && self.session.transaction() == TransactionStatus::Idle
-            && self.to_server.is_empty()
-            && self.to_session.is_empty()
-    }
-
-    /// Whether a fault may end its session.
-    fn may_end(&self) -> bool {
-        self.unsure || !self.half.is_empty()
-    }
-}
+use crate::session::{Cancelled, Detach, Lost, Memory, Outbox, Reported, TransactionStatus};
 
 struct Run {
     rng: Rng,
@@ -155,6 +31,55 @@ struct Run {
     rate: u64,
     split: u64,
     counts: Counts,
+}
+
+impl Harness for Run {
+    type Client = Client;
+
+    fn rng(&mut self) -> &mut Rng {
+        &mut self.rng
+    }
+
+    fn world(&mut self) -> &mut World {
+        &mut self.world
+    }
+
+    fn send(&mut self, client: &mut Client, frames: &[u8]) -> Result<(), String> {
+        let can_meet = client.own_change.can_meet(frames, self.split == 0) && client.is_quiet();
+        if !can_meet || self.rng.below(4) == 0 {
+            return self.send_parts(client, frames);
+        }
+        // Nothing but this may end in a conflict, which the client must not see.
+        client.own_change.meets(client.backend.as_mut());
+        self.send_parts(client, frames)?;
+        self.settle(client)?;
+        self.counts.own_changes += u64::from(client.own_change.answered(client.backend.as_mut()));
+        Ok(())
+    }
+
+    fn sent(&mut self, client: &mut Client) -> Result<(), String> {
+        if client.is_over() || self.rng.below(4) > 0 {
+            self.check(client)?;
+        }
+        if self.rng.below(self.rate * 2) == 0 {
+            self.hang_up(client)?;
+        }
+        Ok(())
+    }
+
+    /// Everything is quiet.
+    fn check(&mut self, client: &mut Client) -> Result<(), String> {
+        self.settle(client)?;
+        if client.is_over() {
+            return self.ended(client);
+        }
+        client.judge.rest().map_err(|why| format!("{why}; {:?}", client.session))?;
+        let session = &client.session;
+        if session.is_attached() && session.is_idle() && session.transaction() == TransactionStatus::Idle {
+            client.judge.check_values()?;
+        }
+        Ok(())
+    }
 }
 
 impl Run {
@@ -248,19 +173,6 @@ impl Run {
             }
             self.disturb(client)?;
         }
-    }
-
-    fn send(&mut self, client: &mut Client, frames: &[u8]) -> Result<(), String> {
-        let can_meet = client.own_change.can_meet(frames, self.split == 0) && client.is_quiet();
-        if !can_meet || self.rng.below(4) == 0 {
-            return self.send_parts(client, frames);
-        }
-        // Nothing but this may end in a conflict, which the client must not see.
-        client.own_change.meets(client.backend.as_mut());
-        self.send_parts(client, frames)?;
-        self.settle(client)?;
-        self.counts.own_changes += u64::from(client.own_change.answered(client.backend.as_mut()));
-        Ok(())
     }
 
     fn send_parts(&mut self, client: &mut Client, frames: &[u8]) -> Result<(), String> {
@@ -457,20 +369,6 @@ impl Run {
         client.take(out)
     }
 
-    /// Everything is quiet.
-    fn check(&mut self, client: &mut Client) -> Result<(), String> {
-        self.settle(client)?;
-        if client.is_over() {
-            return self.ended(client);
-        }
-        client.judge.rest().map_err(|why| format!("{why}; {:?}", client.session))?;
-        let session = &client.session;
-        if session.is_attached() && session.is_idle() && session.transaction() == TransactionStatus::Idle {
-            client.judge.check_values()?;
-        }
-        Ok(())
-    }
-
     /// The session has ended, and the client connects again.
     fn ended(&mut self, client: &mut Client) -> Result<(), String> {
         self.counts.ended += 1;
@@ -484,7 +382,7 @@ impl Run {
     }
 }
 
-fn run(seed: u64, scripts: &[Vec<Event>; 2]) -> Result<Counts, String> {
+fn run(seed: u64, scripts: &Scripts) -> Result<Counts, String> {
     let mut rng = Seed::new(seed).fork("faults").rng();
     let reported = Reported::new(REPORTED);
     let mut clients = [(); 2].map(|()| {
@@ -505,33 +403,7 @@ fn run(seed: u64, scripts: &[Vec<Event>; 2]) -> Result<Counts, String> {
         split,
         counts: Counts::default(),
     };
-    let mut at = [0; 2];
-    while at[0] < scripts[0].len() || at[1] < scripts[1].len() {
-        let mut who = run.below(2);
-        if at[who] == scripts[who].len() {
-            who = 1 - who;
-        }
-        let event = &scripts[who][at[who]];
-        at[who] += 1;
-        match event {
-            Event::Alter(column_type) => {
-                for client in &mut clients {
-                    run.check(client)?;
-                }
-                run.world.column_type = *column_type;
-            }
-            Event::Send { frames, .. } => {
-                let client = &mut clients[who];
-                run.send(client, frames)?;
-                if client.is_over() || run.rng.below(4) > 0 {
-                    run.check(client)?;
-                }
-                if run.rng.below(run.rate * 2) == 0 {
-                    run.hang_up(client)?;
-                }
-            }
-        }
-    }
+    play(&mut run, &mut clients, scripts)?;
     for mut client in clients {
         run.check(&mut client)?;
         if !client.half.is_empty() {
@@ -562,26 +434,12 @@ fn run(seed: u64, scripts: &[Vec<Event>; 2]) -> Result<Counts, String> {
 
 #[test]
 fn whatever_happens_a_client_sees_a_postgresql_session_that_fails_in_places() {
-    let only = std::env::var("FOREBAY_MODEL_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seeds = only.map_or(0..sessions() / 2, |seed: u64| seed..seed + 1);
-    let fails = |seed: u64, scripts: &[Vec<Event>; 2]| {
-        !matches!(catch_unwind(AssertUnwindSafe(|| run(seed, scripts))), Ok(Ok(_)))
-    };
     let mut counts = Counts::default();
-    for seed in seeds {
-        let scripts = super::scripts(seed);
-        let result = catch_unwind(AssertUnwindSafe(|| run(seed, &scripts)));
-        let Ok(Ok(counted)) = result else {
-            let short = shrink_by(&fails, seed, scripts);
-            let text: Vec<String> =
-                short.iter().map(|events| events.iter().map(describe).collect()).collect();
-            eprintln!("seed {seed} (FOREBAY_MODEL_SEED), one client:\n{}other client:\n{}", text[0], text[1]);
-            panic!("{}", run(seed, &short).expect_err("it fails"));
-        };
+    for counted in search(run) {
         counts.add(&counted);
     }
     println!("{counts:?}");
-    if only.is_none() {
+    if only_seed().is_none() {
         let least = sessions() / 100;
         for (count, what) in [
             (counts.cuts, "cuts"),
