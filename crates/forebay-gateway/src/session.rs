@@ -18,6 +18,7 @@
 //! Frames pass in runs: only headers are looked at, and a run is copied once. Frames that act on the session are read whole.
 
 mod answer;
+mod assignment;
 mod client;
 mod columns;
 mod failure;
@@ -31,6 +32,7 @@ mod min_messages;
 mod model;
 mod portals;
 mod prepared;
+mod quote;
 mod reported;
 mod requests;
 mod restore;

@@ -182,15 +182,14 @@ impl VirtualSession {
                 (Answer::Pass, Sent::With(self.after_reset_all(false)))
             }
             Effect::Reset(name) | Effect::SetDefault(name) | Effect::LocalDefault(name) => {
-                let (verb, tag) = match effect {
-                    Effect::Reset(_) => ("SET", "RESET"),
-                    Effect::LocalDefault(_) => ("SET LOCAL", "SET"),
-                    _ => ("SET", "SET"),
+                let Some(assignment) = start.get(name) else { return (Answer::Pass, Sent::AsIs) };
+                let sql = match effect {
+                    // What a client asks for at its start is SET, so it can be SET LOCAL.
+                    Effect::LocalDefault(_) => format!("SET LOCAL {}", assignment.text()),
+                    _ => assignment.to_string(),
                 };
-                match start.get(name) {
-                    Some(text) => (Answer::Tag(tag), Sent::Text(format!("{verb} {text}"))),
-                    None => (Answer::Pass, Sent::AsIs),
-                }
+                let tag = if matches!(effect, Effect::Reset(_)) { "RESET" } else { "SET" };
+                (Answer::Tag(tag), Sent::Text(sql))
             }
             _ => (Answer::Pass, Sent::AsIs),
         }
@@ -207,7 +206,7 @@ impl VirtualSession {
                 }
             }
         }
-        statements.extend(self.start.settings().of_server().map(|(_, text)| format!("SET {text}")));
+        statements.extend(self.start.settings().of_server().map(|(_, assignment)| assignment.to_string()));
         statements
     }
 

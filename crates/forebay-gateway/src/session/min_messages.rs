@@ -88,7 +88,7 @@ fn level(settings: &Settings) -> Level {
     settings
         .get(LOCAL)
         .or_else(|| settings.get(NAME))
-        .and_then(|text| Level::of(value(text)))
+        .and_then(|assignment| Level::of(value(assignment.text())))
         .unwrap_or(DEFAULT)
 }
 
@@ -139,12 +139,13 @@ impl VirtualSession {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::assignment::Assignment;
 
     #[test]
     fn the_value_is_read_in_every_spelling() {
         let settings = |text: &str| {
             let mut settings = Settings::default();
-            settings.set(NAME, text);
+            settings.set(NAME, Assignment::Set(text.into()));
             level(&settings).as_str()
         };
         for (text, expected) in [

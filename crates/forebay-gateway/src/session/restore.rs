@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::assignment::Assignment;
 use super::requests::Request;
 use super::scan::Effect;
-use super::settings::{self, Settings};
+use super::settings::Settings;
 use super::{
     Backend, First, Hold, Memory, Outbox, Reported, ReportedNow, TransactionStatus, VirtualSession,
     min_messages,
@@ -133,8 +134,8 @@ impl VirtualSession {
                 self.pinned |= self.settings.get("role").is_none();
                 return;
             }
-            if let Some(text) = settings::carried(&name, value) {
-                backend.reading.set(&name, &text);
+            if let Some(assignment) = Assignment::carried(&name, value) {
+                backend.reading.set(&name, assignment);
             }
         }
     }
@@ -155,8 +156,8 @@ impl VirtualSession {
         }
         // These are not among them.
         for name in ["role", "session_authorization", min_messages::NAME] {
-            if let Some(text) = self.settings.get(name) {
-                read.set(name, text);
+            if let Some(assignment) = self.settings.get(name) {
+                read.set(name, assignment.clone());
             }
         }
         self.unsure = false;
@@ -189,21 +190,16 @@ impl VirtualSession {
             | Effect::Unlisten
             | Effect::CloseAll
             | Effect::UnlockAll => {}
-            Effect::Set { name, text } | Effect::SetConfig { name, text } => {
-                self.end_local(name);
-                if self.settings.get(name) != Some(text) {
-                    Arc::make_mut(&mut self.settings).set(name, text);
-                    // Too much to carry over.
-                    self.pinned |= self.settings.size() > MOST_SETTINGS;
-                }
-            }
+            Effect::Set { name, text } => self.set(name, Assignment::Set(text.clone())),
+            Effect::SetConfig { name, assignment } => self.set(name, assignment.clone()),
             Effect::SetMinMessagesLocal(text) => {
-                Arc::make_mut(&mut self.settings).set(min_messages::LOCAL, text);
+                Arc::make_mut(&mut self.settings).set(min_messages::LOCAL, Assignment::Set(text.clone()));
             }
             Effect::LocalDefault(name) => {
                 if &**name == min_messages::NAME {
-                    let start = self.start.settings().get(name).unwrap_or("notice").to_owned();
-                    Arc::make_mut(&mut self.settings).set(min_messages::LOCAL, &start);
+                    let start = self.start.settings().get(name).cloned();
+                    let start = start.unwrap_or_else(|| Assignment::Set("notice".into()));
+                    Arc::make_mut(&mut self.settings).set(min_messages::LOCAL, start);
                 }
             }
             Effect::SetDefault(name) | Effect::Reset(name) => {
@@ -215,7 +211,7 @@ impl VirtualSession {
             Effect::Role { name, text: None } if self.settings.get(name).is_none() && !self.pinned => {}
             Effect::Role { name, text } => {
                 match text {
-                    Some(text) => Arc::make_mut(&mut self.settings).set(name, text),
+                    Some(text) => Arc::make_mut(&mut self.settings).set(name, Assignment::Set(text.clone())),
                     // Npgsql does so whenever it resets a connection. If there was a role, it has spoilt the backend already.
                     None if self.settings.get(name).is_none() => return,
                     None => Arc::make_mut(&mut self.settings).remove(name),
@@ -291,13 +287,22 @@ impl VirtualSession {
         }
     }
 
+    fn set(&mut self, name: &str, assignment: Assignment) {
+        self.end_local(name);
+        if self.settings.get(name) != Some(&assignment) {
+            Arc::make_mut(&mut self.settings).set(name, assignment);
+            // Too much to carry over.
+            self.pinned |= self.settings.size() > MOST_SETTINGS;
+        }
+    }
+
     fn reset(&mut self, name: &str) {
         let wanted = self.start.settings().get(name);
         if self.settings.get(name) == wanted {
             return;
         }
         match wanted {
-            Some(text) => Arc::make_mut(&mut self.settings).set(name, text),
+            Some(assignment) => Arc::make_mut(&mut self.settings).set(name, assignment.clone()),
             None => Arc::make_mut(&mut self.settings).remove(name),
         }
     }
@@ -306,8 +311,8 @@ impl VirtualSession {
     fn reset_all(&mut self) {
         let mut wanted = Arc::clone(self.start.settings());
         for name in ["role", "session_authorization"] {
-            if let Some(text) = self.settings.get(name) {
-                Arc::make_mut(&mut wanted).set(name, text);
+            if let Some(assignment) = self.settings.get(name) {
+                Arc::make_mut(&mut wanted).set(name, assignment.clone());
             }
         }
         self.settings = wanted;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::lexer::{Lexer, Token};
 use super::{Effect, Flags, Piece};
-use crate::session::{min_messages, settings};
+use crate::session::{assignment, min_messages};
 
 /// Reads the statement that begins with `word`.
 pub(super) fn read(lexer: &mut Lexer<'_>, word: &[u8], first: Range<usize>) -> Piece {
@@ -236,7 +236,7 @@ impl Statement<'_, '_> {
             return None;
         }
         let rest = at + 2;
-        let (name, text) = settings::mode(|words| {
+        let (name, text) = assignment::mode(|words| {
             let words = words.to_ascii_lowercase();
             let words: Vec<&str> = words.split(' ').collect();
             self.tokens.len() == rest + words.len()

@@ -1,5 +1,7 @@
 //! What a statement leaves in the session.
 
+use crate::session::assignment::Assignment;
+
 /// What a statement leaves in the session once it is complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::session) enum Effect {
@@ -10,10 +12,10 @@ pub(in crate::session) enum Effect {
         name: Box<str>,
         text: Box<str>,
     },
-    /// `SELECT set_config('name', 'value', false)`: as `Set`. But its portal may be executed again, and then it sets nothing.
+    /// `SELECT set_config('name', 'value', false)`. Its portal may be executed again, and then it sets nothing.
     SetConfig {
         name: Box<str>,
-        text: Box<str>,
+        assignment: Assignment,
     },
     /// The same with a parameter for the value, by its number from 0. Until that is known, it may set anything.
     SetConfigTo {

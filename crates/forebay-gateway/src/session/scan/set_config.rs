@@ -3,7 +3,8 @@
 use super::Effect;
 use super::functions::{self, Call};
 use super::lexer::{Lexer, Token};
-use crate::session::{min_messages, settings};
+use crate::session::assignment::Assignment;
+use crate::session::min_messages;
 
 /// A longer value is not kept.
 const LONGEST_VALUE: usize = 4096;
@@ -198,8 +199,8 @@ impl<'a> List<'a> {
 
 /// What `set_config` of this name and this value leaves. None if it is too much to be kept.
 pub(in crate::session) fn of(name: &str, value: &str) -> Option<Effect> {
-    (value.len() <= LONGEST_VALUE).then(|| match settings::carried(name, value) {
-        Some(text) => Effect::SetConfig { name: name.into(), text: text.into() },
+    (value.len() <= LONGEST_VALUE).then(|| match Assignment::carried(name, value) {
+        Some(assignment) => Effect::SetConfig { name: name.into(), assignment },
         None => Effect::None,
     })
 }

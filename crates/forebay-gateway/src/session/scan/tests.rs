@@ -1,6 +1,7 @@
 //! Texts, and what each of them does to a session.
 
 use super::*;
+use crate::session::assignment::Assignment;
 
 fn effects(sql: &str) -> Vec<Effect> {
     pieces(sql.as_bytes(), false).into_iter().map(|piece| piece.effect).collect()
@@ -109,14 +110,21 @@ fn calls_of_unknown_functions_leave_doubt() {
 
 #[test]
 fn set_config_of_a_constant_is_a_set() {
-    let set = |name: &str, text: &str| Effect::SetConfig { name: name.into(), text: text.into() };
+    let set = |name: &str, text: &str| Effect::SetConfig {
+        name: name.into(),
+        assignment: Assignment::Set(text.into()),
+    };
+    let call = |name: &str, text: &str| Effect::SetConfig {
+        name: name.into(),
+        assignment: Assignment::Call(text.into()),
+    };
     let to = |name: &str, parameter| Effect::SetConfigTo { name: name.into(), parameter };
     for (sql, effect) in [
         ("SELECT set_config('bytea_output', 'hex', false)", set("bytea_output", "bytea_output TO 'hex'")),
         ("select PG_CATALOG.Set_Config('search_path', '', FALSE);", set("search_path", "search_path TO ''")),
         (
             "SELECT set_config('a.b', 'it''s'::text, false) AS x",
-            set("a.b", "set_config('a.b', 'it''s', false)"),
+            call("a.b", "set_config('a.b', 'it''s', false)"),
         ),
         ("SELECT\n current_setting('jit') AS cur,\n set_config('jit', 'off', false) AS new", Effect::None),
         ("SELECT 1, set_config('TimeZone', $2, false) tz, $1", to("timezone", 1)),

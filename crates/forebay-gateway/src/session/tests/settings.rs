@@ -3,6 +3,7 @@
 use super::frames::{CONFLICT, bare, bind, complete, describe, error, execute, parse, query, ready};
 use super::scene::{Scene, short};
 use crate::protocol::{ServerError, client, write};
+use crate::session::assignment::Assignment;
 use crate::session::{Detach, Lost, Memory, Tied};
 
 #[test]
@@ -81,12 +82,13 @@ fn a_setting_that_a_parameter_says_is_carried_over() {
     let cur =
         "SELECT current_setting('bytea_output') AS cur, set_config('bytea_output', 'off', false) AS new";
     let back = "SELECT set_config('bytea_output', $1, false)";
+    let set = |text: &str| Some(Assignment::Set(text.into()));
     let answer = [bare(b'1'), bare(b'2'), complete("SELECT 1"), ready(b'I')];
     for split in [false, true] {
         let mut scene = Scene::attached();
         scene.client(&[parse("", cur), bind(""), execute(), bare(client::SYNC)]);
         scene.server(&answer);
-        assert_eq!(scene.session.settings.get("bytea_output"), Some("bytea_output TO 'off'"));
+        assert_eq!(scene.session.settings.get("bytea_output"), set("bytea_output TO 'off'").as_ref());
         assert_eq!(scene.session.can_detach(), Detach::Now);
         let frames = [parse("", back), to_bind(Some("on")), execute(), bare(client::SYNC)].concat();
         scene.out.clear();
@@ -120,12 +122,12 @@ fn a_setting_that_a_parameter_says_is_carried_over() {
     write::execute(&mut execute_portal, b"p");
     scene.client(&[parse("", cur), bind_portal, execute_portal.clone(), bare(client::SYNC)]);
     scene.server(&[bare(b'1'), bare(b'2'), bare(b's'), ready(b'T')]);
-    assert_eq!(scene.session.settings.get("bytea_output"), Some("bytea_output TO 'off'"));
+    assert_eq!(scene.session.settings.get("bytea_output"), set("bytea_output TO 'off'").as_ref());
     scene.client(&[query("SET bytea_output TO on")]);
     scene.server(&[complete("SET"), ready(b'T')]);
     scene.client(&[execute_portal, bare(client::SYNC)]);
     scene.server(&[complete("SELECT 0"), ready(b'T')]);
-    assert_eq!(scene.session.settings.get("bytea_output"), Some("bytea_output TO on"));
+    assert_eq!(scene.session.settings.get("bytea_output"), set("bytea_output TO on").as_ref());
 }
 
 /// asyncpg leaves it so. Aurora DSQL refuses to SET or RESET it, so whoever restores it breaks the session, or that of the next client.
