@@ -276,3 +276,26 @@ fn a_session_that_changes_how_its_text_is_read_is_unsure_of_its_settings() {
     ]);
     assert_eq!(scene.session.can_detach(), Detach::AfterReadingSettings);
 }
+
+#[test]
+fn a_rollback_to_a_savepoint_takes_settings_back() {
+    let mut scene = Scene::attached();
+    for (sql, tag) in [
+        ("BEGIN", "BEGIN"),
+        ("SET search_path TO a", "SET"),
+        ("SAVEPOINT s", "SAVEPOINT"),
+        ("SET search_path TO b", "SET"),
+        ("ROLLBACK TO s", "ROLLBACK"),
+    ] {
+        scene.client(&[query(sql)]);
+        scene.server(&[complete(tag), ready(b'T')]);
+    }
+    scene.client(&[query("COMMIT")]);
+    scene.server(&[complete("COMMIT"), ready(b'I')]);
+    assert_eq!(scene.session.can_detach(), Detach::Now);
+    scene.session.detach();
+    scene.client(&[query("SELECT 1")]);
+    scene.sent();
+    scene.attach(Memory::default());
+    assert_eq!(scene.sent(), ["QSET search_path TO a"]);
+}
