@@ -104,6 +104,10 @@ impl VirtualSession {
 
     /// As [`cancel`](Self::cancel), for another reason: the statement has taken too long.
     pub fn give_up(&mut self, error: &ServerError, out: &mut Outbox) -> Cancelled {
+        // The client was told its last word, or is gone.
+        if self.over {
+            return Cancelled::NothingRunning;
+        }
         if self.backend.is_none() {
             if !self.wants_backend() {
                 return Cancelled::NothingRunning;

@@ -2,6 +2,7 @@
 
 mod cancel;
 mod conflict;
+mod drain;
 mod frames;
 mod habits;
 mod limits;

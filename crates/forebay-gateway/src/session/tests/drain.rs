@@ -1,0 +1,107 @@
+//! A drain: the relay dismisses a session as soon as it is idle. Meanwhile everything else may happen, too.
+
+use super::frames::{complete, query, ready};
+use super::scene::Scene;
+use crate::protocol::ServerError;
+use crate::session::{Cancelled, Lost};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Cut,
+    Cancel,
+    HangUp,
+    Dismiss,
+}
+
+use Event::{Cancel, Cut, Dismiss, HangUp};
+
+/// In which order one turn of the relay may meet them.
+const ORDERS: [[Event; 3]; 6] = [
+    [Cut, Cancel, HangUp],
+    [Cut, HangUp, Cancel],
+    [Cancel, Cut, HangUp],
+    [Cancel, HangUp, Cut],
+    [HangUp, Cut, Cancel],
+    [HangUp, Cancel, Cut],
+];
+
+impl Scene {
+    /// Whether somebody else can have the backend.
+    fn meet(&mut self, event: Event) -> bool {
+        match event {
+            Cut => {
+                self.lost();
+            }
+            Cancel => {
+                self.session.cancel(&mut self.out);
+            }
+            HangUp => return self.session.hang_up().is_some(),
+            Dismiss => {
+                assert!(self.session.is_idle());
+                let error = ServerError::fatal("57P01", "terminating connection");
+                self.session.terminate(&error, &mut self.out);
+            }
+        }
+        false
+    }
+}
+
+#[test]
+fn the_statement_is_answered_once_and_its_backend_is_for_nobody() {
+    for order in ORDERS {
+        let mut scene = Scene::attached();
+        scene.client(&[query("INSERT INTO t VALUES (1)")]);
+        scene.sent();
+        for event in order {
+            assert!(!scene.meet(event), "{order:?}");
+        }
+        let told: &[&str] = match order[0] {
+            Cut => &["EE08007", "ZI"],
+            Cancel => &["EE57014", "ZI"],
+            HangUp | Dismiss => &[],
+        };
+        assert_eq!(scene.seen(), told, "{order:?}");
+        assert!(scene.sent().is_empty() && scene.session.is_over(), "{order:?}");
+        assert!(!scene.session.wants_backend() && !scene.session.takes_more(), "{order:?}");
+    }
+}
+
+#[test]
+fn a_transaction_is_rolled_back_if_its_backend_outlives_the_client() {
+    for order in ORDERS {
+        let mut scene = Scene::attached();
+        scene.client(&[query("BEGIN")]);
+        scene.server(&[complete("BEGIN"), ready(b'T')]);
+        scene.out.clear();
+        assert!(!scene.session.is_idle(), "a drain waits for it");
+        let mut is_cut = false;
+        for event in order {
+            let is_left = scene.meet(event);
+            is_cut |= event == Cut;
+            assert_eq!(is_left, event == HangUp && !is_cut, "{order:?}");
+        }
+        assert!(scene.seen().is_empty() && scene.session.is_over(), "nobody waits for an answer: {order:?}");
+    }
+}
+
+#[test]
+fn what_comes_behind_the_last_word_is_not_told() {
+    for order in ORDERS {
+        let mut scene = Scene::attached();
+        scene.client(&[query("SELECT 1")]);
+        scene.server(&[complete("SELECT 1"), ready(b'I')]);
+        scene.seen();
+        scene.meet(Dismiss);
+        for event in order {
+            scene.meet(event);
+        }
+        assert_eq!(scene.seen(), ["EF57P01"], "{order:?}");
+    }
+    // Also if a statement is running, because the grace is over.
+    let mut scene = Scene::attached();
+    scene.client(&[query("SELECT pg_sleep(10)")]);
+    scene.session.terminate(&ServerError::fatal("57P01", "terminating connection"), &mut scene.out);
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::NothingRunning);
+    assert_eq!(scene.lost(), Lost::Ended);
+    assert_eq!(scene.seen(), ["EF57P01"]);
+}
