@@ -1,4 +1,5 @@
 //! The model test with faults: backends are cut, statements cancelled and backends refused at any time, also in the middle of pipelines and frames.
+//! Gateways drain: a session is dismissed as soon as it is idle, while all else goes on.
 
 mod client;
 mod counts;
@@ -63,6 +64,10 @@ impl Harness for Run {
         }
         if self.rng.below(self.rate * 2) == 0 {
             self.hang_up(client)?;
+        }
+        if !client.leaving && self.rng.below(self.rate * 2) == 0 {
+            self.counts.drains += 1;
+            (client.leaving, client.judge.disturbed) = (true, true);
         }
         Ok(())
     }
@@ -147,6 +152,10 @@ impl Run {
         if client.is_over() {
             return Ok(false);
         }
+        if client.leaving && client.may_leave() {
+            self.dismiss(client)?;
+            return Ok(true);
+        }
         let both = !client.to_server.is_empty() && !client.to_session.is_empty();
         if client.session.wants_backend() {
             if client.backend.is_some() {
@@ -210,6 +219,10 @@ impl Run {
             for _ in 0..self.rng.below(3) {
                 self.step(client)?;
             }
+            if client.leaving && self.rng.below(self.rate) == 0 {
+                // With it goes the rest of the frames.
+                return self.all_at_once(client);
+            }
             self.disturb(client)?;
         }
         Ok(())
@@ -233,6 +246,7 @@ impl Run {
 
     fn lose(&mut self, client: &mut Client) -> Result<(), String> {
         let Some(mut model) = client.take_backend() else { return Ok(()) };
+        let was_over = client.is_over();
         let count = self.below(client.to_server.len() + 1);
         client.to_session.extend(model.feed(&client.to_server[..count], &self.world));
         client.to_server.clear();
@@ -257,7 +271,8 @@ impl Run {
         let lost = client.session.lost(&mut out);
         client.cancelling = None;
         client.take(out)?;
-        if client.is_over() != (lost == Lost::Ended) || client.is_over() && !fatal && !client.may_end() {
+        let may_be_over = was_over || fatal || client.may_end();
+        if client.is_over() != (lost == Lost::Ended) || client.is_over() && !may_be_over {
             return Err(format!("{lost:?}: {:?}", client.session));
         }
         Ok(())
@@ -266,7 +281,7 @@ impl Run {
     fn give_up(&mut self, client: &mut Client, error: ServerError) -> Result<(), String> {
         let mut out = Outbox::default();
         client.judge.disturbed = true;
-        let had = client.session.is_attached();
+        let (had, was_over) = (client.session.is_attached(), client.is_over());
         match client.session.give_up(&error, &mut out) {
             Cancelled::NothingRunning => self.counts.nothing_running += 1,
             Cancelled::Soon => {
@@ -276,7 +291,8 @@ impl Run {
             cancelled @ (Cancelled::DropBackend | Cancelled::Ended) => {
                 self.counts.cancels += 1;
                 let over = cancelled == Cancelled::Ended;
-                if client.session.is_attached() || client.is_over() != over || over && !client.may_end() {
+                let expected = was_over || client.is_over() == over && (!over || client.may_end());
+                if client.session.is_attached() || !expected {
                     return Err(format!("{cancelled:?}: {:?}", client.session));
                 }
                 if had {
@@ -287,10 +303,36 @@ impl Run {
         client.take(out)
     }
 
-    /// The client leaves, and another takes its place.
-    fn hang_up(&mut self, client: &mut Client) -> Result<(), String> {
-        self.counts.hang_ups += 1;
-        if self.rng.below(2) == 0 && client.session.takes_more() {
+    /// As the relay does when the gateway drains.
+    fn dismiss(&mut self, client: &mut Client) -> Result<(), String> {
+        self.counts.dismissed += 1;
+        let mut out = Outbox::default();
+        let error = ServerError::fatal("57P01", "terminating connection due to administrator command");
+        client.session.terminate(&error, &mut out);
+        client.take(out)
+    }
+
+    /// In one turn of the relay of a session that is to leave, in any order: the backend is cut, the statement is cancelled, and the client hangs up.
+    fn all_at_once(&mut self, client: &mut Client) -> Result<(), String> {
+        self.counts.all_at_once += 1;
+        let mut left = vec![Self::lose, Self::cancel, Self::say_goodbye];
+        while !left.is_empty() {
+            let next = self.below(left.len());
+            left.swap_remove(next)(self, client)?;
+        }
+        self.replace(client, true)
+    }
+
+    fn cancel(&mut self, client: &mut Client) -> Result<(), String> {
+        let reason = if self.rng.below(2) == 0 { "user request" } else { "statement timeout" };
+        let error = ServerError::error("57014", format!("canceling statement due to {reason}"));
+        self.give_up(client, error)
+    }
+
+    /// Clients do so before they close the connection, or they do not. In the middle of a frame they cannot.
+    fn say_goodbye(&mut self, client: &mut Client) -> Result<(), String> {
+        let halfway = !client.session.partial.is_empty() || client.session.body > 0;
+        if self.rng.below(2) == 0 && client.session.takes_more() && !halfway {
             let mut out = Outbox::default();
             client
                 .session
@@ -298,6 +340,13 @@ impl Run {
                 .map_err(|violation| violation.to_string())?;
             client.take(out)?;
         }
+        Ok(())
+    }
+
+    /// The client leaves, and another takes its place.
+    fn hang_up(&mut self, client: &mut Client) -> Result<(), String> {
+        self.counts.hang_ups += 1;
+        self.say_goodbye(client)?;
         self.replace(client, true)
     }
 
@@ -309,6 +358,12 @@ impl Run {
             self.deliver_to_server(client, count);
         }
         let left = client.session.hang_up();
+        // Its last words may not be written yet. A cancel request that comes now finds nothing.
+        let mut out = Outbox::default();
+        let late = client.session.cancel(&mut out);
+        if late != Cancelled::NothingRunning || !out.to_client.is_empty() || !out.to_server.is_empty() {
+            return Err(format!("a late cancel: {late:?}, {}", out.to_client.escape_ascii()));
+        }
         match (left, client.backend.take()) {
             (Some(left), Some(mut model)) => {
                 self.counts.passed_on += 1;
@@ -335,13 +390,7 @@ impl Run {
         }
         match self.rng.below(8) {
             0..=2 => self.lose(client),
-            3 | 4 if client.cancelling.is_none() => {
-                let reason = if self.rng.below(2) == 0 { "user request" } else { "statement timeout" };
-                self.give_up(
-                    client,
-                    ServerError::error("57014", format!("canceling statement due to {reason}")),
-                )
-            }
+            3 | 4 if client.cancelling.is_none() => self.cancel(client),
             _ => self.exchange(client),
         }
     }
@@ -450,6 +499,8 @@ fn whatever_happens_a_client_sees_a_postgresql_session_that_fails_in_places() {
             (counts.conflicts, "conflicts"),
             (counts.own_changes, "own changes met"),
             (counts.replaced, "replacements"),
+            (counts.dismissed, "dismissals by a drain"),
+            (counts.all_at_once, "cuts, cancels and hang-ups at once during a drain"),
             (counts.values, "values"),
         ] {
             assert!(count > least, "{count} {what}");

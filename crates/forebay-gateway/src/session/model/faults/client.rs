@@ -24,6 +24,8 @@ pub(super) struct Client {
     pub(super) unsure: bool,
     /// It was asked to cancel, and a row is half sent.
     pub(super) cancelling: Option<ServerError>,
+    /// The gateway drains: it is dismissed as soon as it is idle. Another process takes the client that comes next.
+    pub(super) leaving: bool,
 }
 
 impl Client {
@@ -47,6 +49,7 @@ impl Client {
             own: BTreeSet::new(),
             unsure: false,
             cancelling: None,
+            leaving: false,
         }
     }
 
@@ -84,6 +87,11 @@ impl Client {
             && self.session.transaction() == TransactionStatus::Idle
             && self.to_server.is_empty()
             && self.to_session.is_empty()
+    }
+
+    /// Whether nothing is lost if it is dismissed now.
+    pub(super) fn may_leave(&self) -> bool {
+        self.session.is_idle() && self.to_server.is_empty() && self.half.is_empty()
     }
 
     /// Whether a fault may end its session.

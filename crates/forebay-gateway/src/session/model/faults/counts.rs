@@ -13,6 +13,9 @@ pub(super) struct Counts {
     pub(super) conflicts: u64,
     pub(super) own_changes: u64,
     pub(super) replaced: u64,
+    pub(super) drains: u64,
+    pub(super) dismissed: u64,
+    pub(super) all_at_once: u64,
     pub(super) ended: u64,
     pub(super) values: u64,
 }
@@ -31,6 +34,9 @@ impl Counts {
             (&mut self.conflicts, other.conflicts),
             (&mut self.own_changes, other.own_changes),
             (&mut self.replaced, other.replaced),
+            (&mut self.drains, other.drains),
+            (&mut self.dismissed, other.dismissed),
+            (&mut self.all_at_once, other.all_at_once),
             (&mut self.ended, other.ended),
             (&mut self.values, other.values),
         ];
