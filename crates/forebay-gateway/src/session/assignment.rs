@@ -7,7 +7,8 @@ use super::quote;
 /// How a setting was given its value, and how another backend is given it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Assignment {
-    /// By SET. The text is what follows `SET `, as the client wrote it: so nothing is lost that a setting can express, such as lists and intervals.
+    /// By SET. The text is what follows `SET `, as the client wrote it: so nothing is lost that a setting can express, such as
+    /// lists and intervals.
     Set(Box<str>),
     /// By a call of `set_config`, which is the text. It takes settings that Aurora DSQL refuses to SET or to RESET, so such a value stays.
     Call(Box<str>),
@@ -80,8 +81,8 @@ impl fmt::Display for Assignment {
     }
 }
 
-/// Settings that are modes of the transactions to come: the name, a value, and how SQL says it. First the default of Aurora DSQL, which takes
-/// them behind `SET SESSION CHARACTERISTICS AS TRANSACTION` only, and does not RESET them.
+/// Settings that are modes of the transactions to come: the name, a value, and how SQL says it. First the default of Aurora DSQL, which
+/// takes them behind `SET SESSION CHARACTERISTICS AS TRANSACTION` only, and does not RESET them.
 const MODES: [(&str, &str, &str); 8] = [
     ("default_transaction_deferrable", "off", "NOT DEFERRABLE"),
     ("default_transaction_deferrable", "on", "DEFERRABLE"),

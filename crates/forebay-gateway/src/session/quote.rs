@@ -19,7 +19,8 @@ pub(super) fn literal(value: &str) -> String {
     text
 }
 
-/// The name of a setting: an identifier, or two with a dot. Quoted only if it must be: some names, such as TIME ZONE's, have a grammar of their own.
+/// The name of a setting: an identifier, or two with a dot. Quoted only if it must be: some names, such
+/// as TIME ZONE's, have a grammar of their own.
 pub(super) fn setting_name(name: &str) -> String {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '.');
     if name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')

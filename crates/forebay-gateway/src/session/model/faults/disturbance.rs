@@ -84,7 +84,8 @@ impl Run {
         client.take(out)
     }
 
-    /// In one turn of the relay of a session that is to leave, in any order: the backend is cut, the statement is cancelled, and the client hangs up.
+    /// In one turn of the relay of a session that is to leave, in any order: the backend is cut, the statement is cancelled, and the
+    /// client hangs up.
     pub(super) fn all_at_once(&mut self, client: &mut Client) -> Result<(), String> {
         self.counts.all_at_once += 1;
         let mut left = vec![Self::lose, Self::cancel, Self::say_goodbye];
