@@ -15,8 +15,8 @@ def migrate(work):
         sys.exit(0)
 
 
-def laps(counts, round_of):
-    """`round_of(number, round)` is one round of work."""
+def laps(counts, round_of, finish=lambda: None):
+    """`round_of(number, round)` is one round of work. `finish` is called after the last lap."""
     lock = threading.Lock()
 
     def work(number, end):
@@ -42,6 +42,10 @@ def laps(counts, round_of):
         print("idle", flush=True)
         if sys.stdin.readline().strip() != "go":
             break
+    try:
+        finish()
+    except Exception:
+        counts.error()
     counts.print()
 
 
