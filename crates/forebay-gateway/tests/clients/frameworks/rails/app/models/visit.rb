@@ -1,0 +1,4 @@
+class Visit < ActiveRecord::Base
+  self.table_name = "rails_visits"
+  belongs_to :site
+end
