@@ -1,0 +1,1 @@
+-- What others have made: it is marked as applied.

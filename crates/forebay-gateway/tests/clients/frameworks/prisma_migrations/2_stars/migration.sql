@@ -1,0 +1,1 @@
+ALTER TABLE "prisma_visits" ADD COLUMN "stars" INTEGER;
