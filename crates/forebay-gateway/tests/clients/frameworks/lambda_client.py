@@ -3,6 +3,7 @@
 Some instances connect through a load balancer that forgets a connection while nobody uses it. Instances vanish without a word, too.
 """
 
+import atexit
 import json
 import os
 import queue
@@ -114,6 +115,7 @@ class Instance:
         self.api.instance, self.api.daemon_threads = self, True
         threading.Thread(target=self.api.serve_forever, daemon=True).start()
         self.process = None
+        atexit.register(self.vanish)
 
     def start(self):
         self.name, self.called, self.calls = f"lambda-{self.number}-{uuid.uuid4()}", 0, queue.Queue()

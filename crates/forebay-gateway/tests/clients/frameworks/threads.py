@@ -1,11 +1,15 @@
 """What the frameworks in Python share: laps, with a thread for each connection. See lap.py of the drivers."""
 
 import os
+import signal
 import sys
 import threading
 import time
 
 from lap import CONNECTIONS, LAP
+
+# What a client has started ends with it, as it would not by itself.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
 
 def migrate(work):
