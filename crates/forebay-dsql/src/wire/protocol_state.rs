@@ -39,8 +39,10 @@ pub(crate) struct ProtocolState {
     rolled_back: bool,
     /// Something serious was sent after the last request, which the next Sync will make part of a request.
     unfinished: bool,
-    /// The last request ended with a Sync.
+    /// The last request ended with a Sync. If it is a COPY FROM, its data had no end before.
     synced: bool,
+    /// The end of the data of a COPY FROM was sent behind the last execution.
+    data_ended: bool,
     in_transaction: bool,
     /// A setting changed; the shared state takes this over.
     pub(super) altered: bool,
@@ -156,15 +158,17 @@ impl Listener for Requests<'_> {
                 self.0.prepared_end |= self.0.verbs.is_outside();
             }
             b'E' => {
+                self.0.data_ended = false;
                 self.0.may_commit |= self.0.prepared_commit || self.0.outside;
                 self.0.outside |= self.0.prepared_end;
             }
             b'F' => self.0.may_commit |= self.0.outside,
+            b'c' | b'f' => self.0.data_ended = true,
             _ => {}
         }
         if matches!(kind, STARTUP | b'Q' | b'F' | b'S') {
             self.0.ask();
-            self.0.synced = kind == b'S';
+            self.0.synced = kind == b'S' && !self.0.data_ended;
         }
     }
 }

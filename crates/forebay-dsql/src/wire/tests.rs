@@ -275,6 +275,21 @@ fn a_copy_takes_one_of_its_two_syncs() {
     assert_eq!(recorded.receive(ready(b'I')).state(), ConnectionState::Clean);
 }
 
+/// Then the server does not overlook the Sync, as it reads it behind the data.
+#[test]
+fn a_copy_whose_data_came_with_it_has_one_sync() {
+    for end in [b'c', b'f'] {
+        let mut recorded = Recorded::begun();
+        recorded.send(frame(b'B', b"\0s1\0")).send(frame(b'E', b"\0\0\0\0\0"));
+        recorded.send(frame(end, b"\0")).send(frame(b'S', b""));
+        recorded.receive(frame(b'2', b"")).receive(frame(b'G', b"\0\0\0"));
+        assert_eq!(recorded.receive(ready(b'I')).state(), ConnectionState::Clean);
+        // The next answer is not taken for one that has come already.
+        assert_eq!(recorded.send(query("SELECT 1")).state(), ConnectionState::Unanswered);
+        assert_eq!(recorded.receive(ready(b'I')).state(), ConnectionState::Clean);
+    }
+}
+
 #[test]
 fn frames_cost_no_allocation() {
     let mut recorded = Recorded::begun();
