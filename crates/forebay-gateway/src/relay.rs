@@ -20,15 +20,17 @@ use crate::metrics;
 use crate::protocol::ServerError;
 use crate::refusal;
 use crate::seat::Ask;
-use crate::session::{Cancelled, Detach, Lost, Outbox, Reported, TransactionStatus, VirtualSession};
+use crate::session::{Cancelled, Detach, HungUp, Lost, Outbox, Reported, TransactionStatus, VirtualSession};
 use crate::users::Mode;
 
 mod backlog;
 mod clock;
+mod lingering;
 mod policy;
 
 use backlog::Backlog;
 use clock::Clock;
+use lingering::Lingering;
 pub(crate) use policy::Policy;
 
 /// How much is read at once.
@@ -149,11 +151,14 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
             self.consider_backend(&mut scratch.out);
             match self.write(context, &mut scratch.out) {
                 Ok(written) => moved |= written,
-                Err(_) => return Poll::Ready(self.leave(End::Broken)),
+                Err(_) => {
+                    self.leave(&mut scratch.out);
+                    return Poll::Ready(End::Broken);
+                }
             }
             if let Some(end) = self.ending {
                 // Others need not wait until its last words are read.
-                self.leave(end);
+                self.leave(&mut scratch.out);
                 if self.to_client.is_empty() || self.clock.is_over() {
                     return Poll::Ready(end);
                 }
@@ -402,6 +407,11 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
     fn release(&mut self, backend: Backend) {
         // First the backend, so that whoever looks for one finds it.
         drop(backend);
+        self.released();
+    }
+
+    /// The session has no backend any more.
+    fn released(&mut self) {
         if self.policy.mode == Mode::Elastic {
             self.backends.release(&self.entry.seat);
         }
@@ -437,26 +447,30 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
     }
 
     /// The client is gone, or goes. Its backend is used again, if that is safe.
-    fn leave(&mut self, end: End) -> End {
-        self.place = match std::mem::replace(&mut self.place, Place::None) {
-            Place::Attached(mut backend) => {
-                match self.session.hang_up().filter(|_| self.to_server.is_empty()) {
-                    Some(left) => {
-                        backend.memory = left.memory;
-                        if left.unknown_settings {
-                            backend.settings_are_unknown();
-                        } else {
-                            backend.settings_are_known();
-                        }
-                    }
-                    None => backend.mark_bad(),
-                }
-                self.release(*backend);
-                Place::None
+    fn leave(&mut self, out: &mut Outbox) {
+        let Place::Attached(mut backend) = std::mem::replace(&mut self.place, Place::None) else { return };
+        let is_idle = self.session.is_idle();
+        match self.session.hang_up(out) {
+            HungUp::Drain => {
+                self.to_server.push(&out.to_server);
+                out.to_server.clear();
+                let session = std::mem::replace(&mut self.session, VirtualSession::gone());
+                let to_server = std::mem::take(&mut self.to_server);
+                let lingering = Lingering::new(backend, session, to_server, Arc::clone(&self.backends));
+                lingering.spawn(&self.runtime, self.policy.linger);
+                return self.released();
             }
-            _ => Place::None,
-        };
-        end
+            HungUp::Left(left) if self.to_server.is_empty() => {
+                lingering::leave_behind(&mut backend, left);
+            }
+            HungUp::Left(_) | HungUp::Useless => {
+                if !is_idle {
+                    metrics::abandoned("useless");
+                }
+                backend.mark_bad();
+            }
+        }
+        self.release(*backend);
     }
 
     fn look_at_clock(&mut self, context: &mut Context<'_>, out: &mut Outbox) -> bool {

@@ -47,7 +47,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::failure::{Cancelled, Lost};
-pub use self::hang_up::LeftBehind;
+pub use self::hang_up::{HungUp, LeftBehind};
 pub use self::memory::Memory;
 pub(crate) use self::min_messages::is_message_level;
 pub use self::reported::Reported;

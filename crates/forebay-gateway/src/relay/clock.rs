@@ -264,6 +264,7 @@ mod tests {
             idle_timeout: None,
             unread_timeout: None,
             notice_after: None,
+            linger: SECOND,
             tick: SECOND,
         }
     }

@@ -24,12 +24,17 @@ pub(crate) struct Policy {
     pub(crate) unread_timeout: Option<Duration>,
     /// A client that has waited this long for a backend is told why.
     pub(crate) notice_after: Option<Duration>,
+    /// How long a backend may take to answer what it was asked, once its client is gone.
+    pub(crate) linger: Duration,
     /// How often limits and the age of the backend are looked at.
     pub(crate) tick: Duration,
 }
 
 /// A client that has waited this long for a backend is told why.
 const NOTICE_AFTER: Duration = Duration::from_secs(2);
+
+/// Longer than most statements take, and than a new backend does.
+const LINGER: Duration = Duration::from_secs(1);
 
 impl Policy {
     /// How sessions of `user` are treated.
@@ -43,6 +48,7 @@ impl Policy {
             idle_timeout: timeouts.idle,
             unread_timeout: Some(timeouts.write),
             notice_after: Some(NOTICE_AFTER),
+            linger: LINGER,
             tick: Duration::from_secs(1),
         };
         policy.with_fitting_tick()

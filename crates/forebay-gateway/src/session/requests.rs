@@ -135,6 +135,16 @@ impl Requests {
         self.segments == 1 && self.queue.back().is_some_and(Request::ends_segment)
     }
 
+    /// Whether the last one is an extended request, behind which no Sync was sent.
+    pub(super) fn end_without_sync(&self) -> bool {
+        let last = self
+            .queue
+            .iter()
+            .rev()
+            .find(|request| !matches!(request, Request::CopyEnd | Request::Forgets(_)));
+        last.is_some_and(|request| !request.ends_with_ready())
+    }
+
     pub(super) fn push(&mut self, request: Request) {
         self.segments += u64::from(request.ends_segment());
         self.kept += request.kept();

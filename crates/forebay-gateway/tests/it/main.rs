@@ -6,6 +6,7 @@ mod cancel;
 mod cancellation;
 mod elastic;
 mod handover;
+mod hang_up;
 mod lifecycle;
 mod login;
 mod manual;

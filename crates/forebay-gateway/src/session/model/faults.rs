@@ -17,7 +17,7 @@ use super::search::{only_seed, search, sessions};
 use super::server::{ModelServer, REPORTED, World};
 use super::{Backend, STARTS};
 use crate::protocol::{ServerError, header};
-use crate::session::{Cancelled, Memory, Outbox, Reported, TransactionStatus};
+use crate::session::{Cancelled, HungUp, LeftBehind, Memory, Outbox, Reported, TransactionStatus};
 
 struct Run {
     rng: Rng,
@@ -242,14 +242,7 @@ impl Run {
             let count = client.to_server.len();
             self.deliver_to_server(client, count);
         }
-        let left = client.session.hang_up();
-        // Its last words may not be written yet. A cancel request that comes now finds nothing.
-        let mut out = Outbox::default();
-        let late = client.session.cancel(&mut out);
-        if late != Cancelled::NothingRunning || !out.to_client.is_empty() || !out.to_server.is_empty() {
-            return Err(format!("a late cancel: {late:?}, {}", out.to_client.escape_ascii()));
-        }
-        match (left, client.backend.take()) {
+        match (self.linger(client)?, client.backend.take()) {
             (Some(left), Some(mut model)) => {
                 self.counts.passed_on += 1;
                 if !client.to_session.is_empty() {
@@ -266,6 +259,41 @@ impl Run {
         let halfway = !gone.half.is_empty();
         self.verdicts.push((gone.judge.end(cut || halfway)?, gone.own));
         Ok(())
+    }
+
+    /// What the client leaves behind, once its backend has answered everything. Now and then that takes too long.
+    fn linger(&mut self, client: &mut Client) -> Result<Option<LeftBehind>, String> {
+        let late = self.rng.below(self.rate) == 0;
+        loop {
+            let mut out = Outbox::default();
+            let hung_up = client.session.hang_up(&mut out);
+            // Its last words may not be written yet. A cancel request that comes now finds nothing.
+            let mut nothing = Outbox::default();
+            let cancelled = client.session.cancel(&mut nothing);
+            if cancelled != Cancelled::NothingRunning
+                || !nothing.to_client.is_empty()
+                || !nothing.to_server.is_empty()
+            {
+                return Err(format!("a late cancel: {cancelled:?}, {}", nothing.to_client.escape_ascii()));
+            }
+            match hung_up {
+                HungUp::Left(left) => return Ok(Some(left)),
+                HungUp::Useless => return Ok(None),
+                HungUp::Drain if late => return Ok(None),
+                HungUp::Drain => self.counts.lingered += 1,
+            }
+            client.to_server.append(&mut out.to_server);
+            let count = client.to_server.len();
+            self.deliver_to_server(client, count);
+            if client.to_session.is_empty() {
+                return Err(format!("it waits for nothing: {:?}", client.session));
+            }
+            let count = self.chunk(client.to_session.len());
+            let bytes: Vec<u8> = client.to_session.drain(..count).collect();
+            let result = client.session.from_server(&bytes, &mut out);
+            result.map_err(|garbage| format!("{garbage}: {} {:?}", bytes.escape_ascii(), client.session))?;
+            client.to_server.append(&mut out.to_server);
+        }
     }
 
     /// The session has ended, and the client connects again.
@@ -344,6 +372,7 @@ fn whatever_happens_a_client_sees_a_postgresql_session_that_fails_in_places() {
             (counts.cuts, "cuts"),
             (counts.cancels, "cancels"),
             (counts.half_sent, "cancels in half a row"),
+            (counts.lingered, "answers without a client"),
             (counts.passed_on, "backends passed on"),
             (counts.refused, "refusals"),
             (counts.conflicts, "conflicts"),

@@ -3,7 +3,7 @@
 use super::frames::{complete, query, ready};
 use super::scene::Scene;
 use crate::protocol::ServerError;
-use crate::session::{Cancelled, Lost};
+use crate::session::{Cancelled, HungUp, Lost};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
@@ -35,7 +35,7 @@ impl Scene {
             Cancel => {
                 self.session.cancel(&mut self.out);
             }
-            HangUp => return self.session.hang_up().is_some(),
+            HangUp => return matches!(self.session.hang_up(&mut self.out), HungUp::Left(_)),
             Dismiss => {
                 assert!(self.session.is_idle());
                 let error = ServerError::fatal("57P01", "terminating connection");
