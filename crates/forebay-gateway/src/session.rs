@@ -276,6 +276,8 @@ pub struct VirtualSession {
     skipping: bool,
     /// Extended requests were sent, and no Sync behind them.
     unsynced: bool,
+    /// A Flush was sent behind the last frame of the client.
+    flushed: bool,
     /// Extended requests have begun a transaction that the Sync will end.
     implicit: bool,
     /// The server takes copy data, and its end was not sent.
@@ -336,6 +338,7 @@ impl VirtualSession {
             told_error: false,
             skipping: false,
             unsynced: false,
+            flushed: false,
             copying: false,
             implicit: false,
             goes_on: false,
@@ -446,6 +449,19 @@ impl VirtualSession {
     #[must_use]
     pub const fn transaction(&self) -> TransactionStatus {
         self.status
+    }
+
+    /// The segment of the client's frames that lacks its Sync. The server holds a transaction until that comes.
+    #[must_use]
+    pub fn unsynced_segment(&self) -> Option<u64> {
+        (self.unsynced && !self.skipping && self.backend.is_some()).then_some(self.segment)
+    }
+
+    /// Whether the client must go on before anything happens: its Sync is to come, and it waits for no answer, as it has not asked for any.
+    #[must_use]
+    pub fn owes_sync(&self) -> bool {
+        let waits = self.flushed && !self.requests.is_empty();
+        self.unsynced_segment().is_some() && !waits && !self.copying && self.held.is_empty()
     }
 
     /// Whether the client has ended the session, or was told of its end. Write what is in the outbox, and close.

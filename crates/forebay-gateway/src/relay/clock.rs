@@ -58,6 +58,10 @@ pub(super) struct Clock {
     /// What the session does, at which of its answers, and since when.
     doing: Option<(Doing, u64, Instant)>,
     transaction_since: Option<Instant>,
+    /// The client's segment that lacked its Sync at the last tick.
+    unsynced: Option<u64>,
+    /// Since when the client owes its Sync, and says nothing.
+    owes_since: Option<Instant>,
     /// The client leaves something unread.
     unread: bool,
     /// Since when it has read nothing.
@@ -88,6 +92,8 @@ impl Clock {
             was_outside: true,
             doing: None,
             transaction_since: None,
+            unsynced: None,
+            owes_since: None,
             unread: false,
             unread_since: None,
             due: false,
@@ -211,11 +217,15 @@ impl Clock {
             None => *self.doing.insert((doing, answers, now)),
         };
         let outside = std::mem::take(&mut self.was_outside);
+        let unsynced = session.unsynced_segment();
+        let same_segment = std::mem::replace(&mut self.unsynced, unsynced) == unsynced;
         self.transaction_since = match session.transaction() {
-            TransactionStatus::Idle => None,
+            TransactionStatus::Idle if unsynced.is_none() => None,
+            TransactionStatus::Idle => self.transaction_since.filter(|_| same_segment).or(Some(now)),
             _ if outside => Some(now),
             _ => self.transaction_since.or(Some(now)),
         };
+        self.owes_since = session.owes_sync().then(|| self.owes_since.filter(|_| !stirred).unwrap_or(now));
         self.unread_since = if self.unread { self.unread_since.or(Some(now)) } else { None };
         let over =
             |limit: Option<Duration>, since: Instant| limit.is_some_and(|limit| now.since(since) >= limit);
@@ -226,6 +236,10 @@ impl Clock {
         let late = self.transaction_since.is_some_and(|since| over(policy.transaction_timeout, since));
         if late && !session.is_committing() {
             return Verdict::Dismiss(refusal::transaction_timeout());
+        }
+        // What it has sent may still run, but nobody has asked for the answer.
+        if self.owes_since.is_some_and(|since| over(policy.idle_in_transaction_timeout, since)) {
+            return Verdict::Dismiss(refusal::idle_in_transaction_timeout());
         }
         match doing {
             Doing::Waiting if !self.noticed && over(policy.notice_after, since) => {
@@ -248,7 +262,7 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{client, write};
+    use crate::protocol::{client, server, write};
     use crate::session::{Memory, Outbox, Reported, SessionLimits, StartSettings};
     use crate::users::Mode;
 
@@ -381,5 +395,116 @@ mod tests {
                 assert!(scene.looks(30, |_| {}).is_none(), "it is committed");
             }
         }
+    }
+
+    /// Parse, Bind and Execute, without a Sync.
+    fn execute(out: &mut Vec<u8>) {
+        write::parse(out, b"", b"INSERT INTO t VALUES (1)\0\0\0");
+        write::bind(out, b"", b"");
+        write::execute(out, b"");
+    }
+
+    fn executed(out: &mut Vec<u8>) {
+        write::bare(out, server::PARSE_COMPLETE);
+        write::bare(out, server::BIND_COMPLETE);
+        write::command_complete(out, "INSERT 0 1");
+    }
+
+    const NO_TIMEOUT: Option<Duration> = None;
+
+    fn timeouts(transaction: Option<Duration>, idle_in_transaction: Option<Duration>) -> Policy {
+        Policy {
+            query_timeout: None,
+            transaction_timeout: transaction,
+            idle_in_transaction_timeout: idle_in_transaction,
+            ..policy()
+        }
+    }
+
+    #[track_caller]
+    fn is_dismissed(late: Option<(u32, Verdict)>, sqlstate: &str) {
+        match late {
+            Some((10, Verdict::Dismiss(error))) => assert_eq!(error.sqlstate, sqlstate),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_client_that_does_not_send_its_sync_is_in_a_transaction() {
+        for (policy, sqlstate) in [
+            (timeouts(Some(10 * SECOND), NO_TIMEOUT), "25P04"),
+            (timeouts(NO_TIMEOUT, Some(10 * SECOND)), "25P03"),
+        ] {
+            // Nothing is answered, as nobody has asked for it.
+            let mut scene = Scene::new(policy.clone());
+            scene.client(execute);
+            is_dismissed(scene.looks(20, |_| {}), sqlstate);
+            // Or everything.
+            let mut scene = Scene::new(policy);
+            scene.client(|out| {
+                execute(out);
+                write::bare(out, client::FLUSH);
+            });
+            scene.server(executed);
+            is_dismissed(scene.looks(20, |_| {}), sqlstate);
+        }
+        let mut scene = Scene::new(timeouts(NO_TIMEOUT, NO_TIMEOUT));
+        scene.client(execute);
+        assert!(scene.looks(30, |_| {}).is_none());
+    }
+
+    #[test]
+    fn a_client_that_has_asked_for_its_answer_is_not_idle() {
+        let mut scene = Scene::new(timeouts(NO_TIMEOUT, Some(10 * SECOND)));
+        scene.client(|out| {
+            execute(out);
+            write::bare(out, client::FLUSH);
+        });
+        assert!(scene.looks(30, |_| {}).is_none());
+        // Nor is one whose Sync was sent.
+        let mut scene = Scene::new(timeouts(Some(10 * SECOND), Some(10 * SECOND)));
+        scene.client(|out| {
+            execute(out);
+            write::bare(out, client::SYNC);
+        });
+        assert!(scene.looks(30, |_| {}).is_none());
+    }
+
+    #[test]
+    fn a_client_that_goes_on_is_not_idle_but_its_transaction_is_the_same() {
+        let mut scene = Scene::new(timeouts(NO_TIMEOUT, Some(10 * SECOND)));
+        assert!(scene.looks(30, |scene| scene.client(execute)).is_none());
+        let mut scene = Scene::new(timeouts(Some(10 * SECOND), NO_TIMEOUT));
+        is_dismissed(scene.looks(30, |scene| scene.client(execute)), "25P04");
+    }
+
+    /// Each time it sends the Sync together with what follows it.
+    #[test]
+    fn a_client_that_is_always_in_another_segment_is_not_late() {
+        let mut scene = Scene::new(timeouts(Some(10 * SECOND), Some(10 * SECOND)));
+        scene.client(execute);
+        let late = scene.looks(30, |scene| {
+            scene.client(|out| {
+                write::bare(out, client::SYNC);
+                execute(out);
+            });
+            scene.server(|out| {
+                executed(out);
+                write::ready_for_query(out, b'I');
+            });
+        });
+        assert!(late.is_none(), "{late:?}");
+    }
+
+    /// The server has rolled it back.
+    #[test]
+    fn a_transaction_that_has_failed_without_a_block_is_none() {
+        let mut scene = Scene::new(timeouts(Some(10 * SECOND), Some(10 * SECOND)));
+        scene.client(|out| {
+            execute(out);
+            write::bare(out, client::FLUSH);
+        });
+        scene.server(|out| write::error(out, &ServerError::error("42P01", "as told")));
+        assert!(scene.looks(30, |_| {}).is_none());
     }
 }

@@ -216,6 +216,7 @@ impl VirtualSession {
             }
             return Ok(Verdict::Pass);
         }
+        self.flushed = kind == client::FLUSH;
         match kind {
             client::QUERY => self.query(body, run, out),
             client::PARSE => self.parse(body, run, out),
