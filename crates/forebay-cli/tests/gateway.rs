@@ -149,6 +149,7 @@ fn check_shows_who_gets_which_role_or_every_problem() {
     ] {
         assert!(said.contains(problem), "{problem}: {said}");
     }
+    assert!(!said.contains("REGION"), "the endpoint will tell it: {said}");
     assert_eq!(refused.status.code(), Some(1));
     let missing = check(&[], host);
     assert!(text(&missing.stderr).contains("users.toml is not readable"), "{}", text(&missing.stderr));

@@ -8,6 +8,8 @@ use forebay::BoxError;
 
 use crate::cas::ConditionFailed;
 
+#[cfg(feature = "tokio-postgres")]
+mod at_address;
 mod chain;
 mod kind;
 #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
@@ -88,6 +90,12 @@ impl Error {
     #[must_use]
     pub fn at_commit(self) -> Self {
         Self { kind: self.kind.at_commit(), ..self }
+    }
+
+    /// The same error, with the address at which nobody answered.
+    #[cfg(feature = "tokio-postgres")]
+    pub(crate) fn at_address(self, address: std::net::SocketAddr) -> Self {
+        Self { source: Box::new(at_address::AtAddress { address, error: self.source }), ..self }
     }
 
     /// The same error at a connect: the server's refusals are recognized by their text, whatever the code.

@@ -59,7 +59,9 @@ impl Postgres {
     ) -> Result<PostgresConnection, Error> {
         let limit = self.parts.options.config().open_timeout;
         let dial = |address, answers| self.dial_one(address, answers, token, monitor.clone());
-        let opened = addresses::first_reached(addresses, &*self.parts.runtime, limit, dial).await?;
+        let opened =
+            addresses::first_reached(addresses, self.parts.options.port(), &*self.parts.runtime, limit, dial)
+                .await?;
         // The driver must be polled once before it notices requests.
         match opened.tracker.answered().await {
             ConnectionState::Broken => {

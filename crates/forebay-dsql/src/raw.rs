@@ -62,7 +62,8 @@ impl<M: Default + Send + Sync + 'static> RawPostgres<M> {
         let limit = self.parts.options.config().open_timeout;
         let addresses = addresses::resolve(&self.parts.options).await?;
         let dial = |address, answers| self.dial_one(address, answers, &token, monitor.clone());
-        addresses::first_reached(&addresses, &*self.parts.runtime, limit, dial).await
+        addresses::first_reached(&addresses, self.parts.options.port(), &*self.parts.runtime, limit, dial)
+            .await
     }
 
     async fn dial_one(

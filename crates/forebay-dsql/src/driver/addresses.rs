@@ -4,7 +4,7 @@
 //! try the next one after any answer of a server, and report only the last error.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,11 +37,12 @@ impl Answers {
 
 /// Dials one address after the other until a server answers, whatever it says. Each but the last has its share of `limit` to
 /// say something, which `dial` records in `answers`. After that it has as long as it needs: a slow login is no reason to try
-/// another address. If none answers, it returns the error of the first.
+/// another address. If none answers, it returns the error of the first, with its address.
 ///
 /// Cancel safe if `dial` is.
 pub(crate) async fn first_reached<T, F>(
     addresses: &[IpAddr],
+    port: u16,
     runtime: &dyn Runtime,
     limit: Duration,
     mut dial: impl FnMut(IpAddr, Answers) -> F,
@@ -52,6 +53,7 @@ where
     let Some((last, others)) = addresses.split_last() else {
         return Err(io::Error::from(io::ErrorKind::AddrNotAvailable).into());
     };
+    let at = |address: IpAddr, error: Error| error.at_address(SocketAddr::new(address, port));
     let share = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX);
     let mut first = None;
     for address in others {
@@ -65,13 +67,13 @@ where
         match outcome {
             Err(error) if is_unreached(&error) => {
                 tracing::debug!(%address, %error, "no answer from one address of the cluster");
-                first.get_or_insert(error);
+                first.get_or_insert_with(|| at(*address, error));
             }
             answered => return answered,
         }
     }
     match dial(*last, Answers::default()).await {
-        Err(error) if is_unreached(&error) => Err(first.unwrap_or(error)),
+        Err(error) if is_unreached(&error) => Err(first.unwrap_or_else(|| at(*last, error))),
         answered => answered,
     }
 }
@@ -115,7 +117,7 @@ mod tests {
         let time = VirtualTime::new();
         let (began, tried) = (time.now(), RefCell::new(0));
         let addresses = [0, 1, 2].map(|number| IpAddr::from([127, 0, 0, number]));
-        let outcome = time.run(first_reached(&addresses, &time, LIMIT, |address, answers| {
+        let outcome = time.run(first_reached(&addresses, 5432, &time, LIMIT, |address, answers| {
             let number = addresses.iter().position(|other| *other == address).unwrap();
             *tried.borrow_mut() += 1;
             let time = &time;
@@ -139,7 +141,12 @@ mod tests {
                 }
             }
         }));
-        let outcome = outcome.map_err(|error: Error| error.kind());
+        let outcome = outcome.map_err(|error: Error| {
+            // Only who has not answered is named, and the first of them.
+            let is_named = error.to_string().contains("no connection to 127.0.0.0:5432: ");
+            assert_eq!(is_named, is_unreached(&error), "{error}");
+            error.kind()
+        });
         (outcome, tried.into_inner(), time.now().since(began).as_secs())
     }
 
@@ -168,7 +175,7 @@ mod tests {
     #[test]
     fn a_name_without_addresses_is_an_error() {
         let time = VirtualTime::new();
-        let none = first_reached(&[], &time, LIMIT, async |_, _| Ok::<(), Error>(()));
+        let none = first_reached(&[], 5432, &time, LIMIT, async |_, _| Ok::<(), Error>(()));
         assert_eq!(time.run(none).unwrap_err().kind(), ErrorKind::Disconnected);
     }
 }

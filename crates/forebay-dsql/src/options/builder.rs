@@ -289,7 +289,8 @@ impl OptionsBuilder {
             |name: &str| variables.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
         let region = set("REGION").or_else(|| set("AWS_REGION")).or_else(|| endpoint::region(&host));
         let region = region.map(str::to_owned);
-        if region.is_none() {
+        // A name that is not given tells nothing, and may tell it when it is.
+        if region.is_none() && !host.is_empty() {
             let allowed =
                 "given: the name of this cluster does not tell it, as {id}.dsql.{region}.on.aws does";
             problem("region", "", allowed);

@@ -190,18 +190,26 @@ impl Shared {
         Some((step, Arc::clone(&place.wake)))
     }
 
-    /// Keeps what came of a signing, and tells those who wait for it.
+    /// Keeps what came of a signing, and tells those who wait for it. How many attempts have failed before it.
+    fn tell(
+        &self,
+        identity: &Identity,
+        signing: Signing,
+        signed: Result<Signed, TokenError>,
+    ) -> Option<(Outcome, u32)> {
+        let mut state = self.state.lock();
+        let State { slots, rng } = &mut *state;
+        let place = slots.get_mut(identity)?;
+        let failures_before = place.slot.failures();
+        let now = (self.runtime.now(), self.runtime.wall());
+        let outcome = place.slot.settle(signing, now, signed, rng);
+        place.outcome.send_replace(Some(outcome.clone()));
+        Some((outcome, failures_before))
+    }
+
+    /// The same, for operators, too.
     fn settle(&self, identity: &Identity, signing: Signing, signed: Result<Signed, TokenError>) {
-        let (outcome, failures) = {
-            let mut state = self.state.lock();
-            let State { slots, rng } = &mut *state;
-            let Some(place) = slots.get_mut(identity) else { return };
-            let failures_before = place.slot.failures();
-            let now = (self.runtime.now(), self.runtime.wall());
-            let outcome = place.slot.settle(signing, now, signed, rng);
-            place.outcome.send_replace(Some(outcome.clone()));
-            (outcome, failures_before)
-        };
+        let Some((outcome, failures)) = self.tell(identity, signing, signed) else { return };
         self.counters.signed(outcome.is_ok());
         let Identity { host, user, .. } = identity;
         match outcome {
@@ -264,8 +272,14 @@ impl Drop for Keeper {
         if fell {
             let (began, began_wall) = (shared.runtime.now(), shared.runtime.wall());
             let signing = Signing { began, began_wall, life: Duration::ZERO };
-            let error = TokenError::unavailable("the signer's task fell over");
-            shared.settle(&self.identity, signing, Err(error));
+            if std::thread::panicking() {
+                let error = TokenError::unavailable("the signer's task fell over");
+                shared.settle(&self.identity, signing, Err(error));
+            } else {
+                // The program ends, so that no operator needs to know.
+                let error = TokenError::unavailable("the runtime of the signer's task has ended");
+                shared.tell(&self.identity, signing, Err(error));
+            }
             if let Some(place) = shared.state.lock().slots.get_mut(&self.identity) {
                 place.slot.dismiss();
             }

@@ -194,9 +194,14 @@ fn all_problems_come_at_once_each_with_its_remedy() {
 }
 
 #[test]
-fn a_missing_endpoint_and_a_missing_region_are_told_together() {
-    let error = Options::from_variables([("DSQL_MAX_CONNS", "5")]).unwrap_err();
-    assert_eq!(settings(&error), ["CLUSTER_ENDPOINT", "REGION"]);
+fn a_region_is_missing_only_if_the_endpoint_does_not_tell_it() {
+    for variables in [&[("DSQL_MAX_CONNS", "5")][..], &[("CLUSTER_ENDPOINT", " ")]] {
+        let error = Options::from_variables(variables.iter().copied()).unwrap_err();
+        assert_eq!(settings(&error), ["CLUSTER_ENDPOINT"]);
+        assert!(!error.to_string().contains("REGION"), "{error}");
+    }
+    let error = Options::from_variables([("CLUSTER_ENDPOINT", "localhost")]).unwrap_err();
+    assert_eq!(settings(&error), ["REGION"]);
     let error = Options::builder("localhost").build().unwrap_err();
     assert_eq!(settings(&error), ["region"]);
     assert!(error.to_string().contains("{id}.dsql.{region}.on.aws"), "{error}");

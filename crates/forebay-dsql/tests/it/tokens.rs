@@ -151,6 +151,40 @@ fn a_signer_that_hangs_is_given_up_and_asked_again() {
     }
 }
 
+/// A program that ends drops its runtime, perhaps in the middle of a signing.
+#[test]
+fn the_end_of_the_runtime_is_no_failure_of_the_signer() {
+    let lines = crate::pools::logs::Lines::default();
+    tracing::subscriber::with_default(lines.clone(), || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let clock = Clock { time: VirtualTime::new(), ahead: Arc::default() };
+        let desk = Desk::new(&clock);
+        desk.answer(Answer::Hang);
+        let entered = runtime.enter();
+        let cache = TokenCache::new(desk.clone(), forebay::rt::TokioRuntime::current().unwrap(), "orders");
+        drop(entered);
+        let request = Options::builder("abc.dsql.us-east-1.on.aws").build().unwrap().token_request();
+        let mut waits = Box::pin(cache.token(&request));
+        runtime.block_on(async {
+            let asked = std::future::poll_fn(|context| match waits.as_mut().poll(context) {
+                _ if desk.asked() > 0 => std::task::Poll::Ready(()),
+                _ => {
+                    context.waker().wake_by_ref();
+                    std::task::Poll::Pending
+                }
+            });
+            asked.await;
+        });
+        drop(runtime);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let std::task::Poll::Ready(Err(error)) = waits.as_mut().poll(&mut context) else {
+            panic!("it waits for ever");
+        };
+        assert!(error.to_string().contains("the runtime of the signer's task has ended"), "{error}");
+    });
+    assert_eq!(lines.all(), [""; 0]);
+}
+
 #[test]
 fn a_signer_that_panics_leaves_no_one_waiting() {
     // In virtual time a panic of a task is the program's; tokio keeps it to the task.
