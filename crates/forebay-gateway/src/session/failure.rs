@@ -43,7 +43,7 @@ impl VirtualSession {
         if self.backend.is_none() {
             return Lost::Unnoticed;
         }
-        let (sqlstate, message) = if self.may_commit {
+        let (sqlstate, message) = if self.may_have_committed() {
             (
                 "08007",
                 "the connection to the server was lost, and it is not known whether the transaction was committed",
@@ -138,7 +138,7 @@ impl VirtualSession {
             return Cancelled::DropBackend;
         }
         let mut error = error.clone();
-        if self.may_commit {
+        if self.may_have_committed() {
             error = error.with_detail(
                 "The server cannot be stopped: the statement may have been executed and committed.",
             );
@@ -173,6 +173,11 @@ impl VirtualSession {
         if let Err(Violation(error)) = self.client_bytes(rest, out) {
             self.terminate(&error, out);
         }
+    }
+
+    /// Whether something that is unanswered may be committed. A COPY whose data has not ended is not, nor what came before it in its transaction.
+    fn may_have_committed(&self) -> bool {
+        self.may_commit && !self.copying
     }
 
     /// Whether the client waits for something that the backend was asked, or has half a frame there.
@@ -450,4 +455,45 @@ fn chains(text: &[u8]) -> bool {
     text.len() > HEADER
         && text[text.len() - HEADER..].eq_ignore_ascii_case(b"chain")
         && !text.to_ascii_lowercase().windows(3).any(|part| part == b"no ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::{Memory, Reported, SessionLimits, StartSettings};
+
+    /// A COPY that the server takes data for. With `ends`, the client has sent its end.
+    fn copying(ends: bool) -> VirtualSession {
+        let mut session = VirtualSession::new(StartSettings::default(), SessionLimits::default());
+        let mut out = Outbox::default();
+        session.attach(Memory::default(), &Reported::default(), &mut out);
+        let mut frames = Vec::new();
+        write::query(&mut frames, b"COPY t FROM STDIN");
+        session.from_client(&frames, &mut out).unwrap();
+        frames.clear();
+        write::frame(&mut frames, server::COPY_IN, |out| out.extend_from_slice(&[0; 3]));
+        session.from_server(&frames, &mut out).unwrap();
+        frames.clear();
+        write::frame(&mut frames, client::COPY_DATA, |out| out.extend_from_slice(b"1\n"));
+        if ends {
+            write::bare(&mut frames, client::COPY_DONE);
+        }
+        session.from_client(&frames, &mut out).unwrap();
+        session
+    }
+
+    #[test]
+    fn a_copy_that_was_not_ended_is_known_not_to_be_committed() {
+        for (ends, lost) in [(false, "08006"), (true, "08007")] {
+            let mut out = Outbox::default();
+            assert_eq!(copying(ends).cancel(&mut out), Cancelled::DropBackend);
+            let told = String::from_utf8_lossy(&out.to_client).into_owned();
+            assert!(told.contains("57014"), "{told}");
+            assert_eq!(told.contains("may have been executed and committed"), ends, "{told}");
+            let mut out = Outbox::default();
+            assert_eq!(copying(ends).lost(&mut out), Lost::Told);
+            let told = String::from_utf8_lossy(&out.to_client).into_owned();
+            assert!(told.contains(lost), "{told}");
+        }
+    }
 }
