@@ -12,11 +12,13 @@
 //!                ▲              ▼
 //!  client ◀── from_server ◀── server.rs    takes answers off the queue; swallows or replaces some
 //!                               restore.rs  attach, detach: settings and statements follow the client
+//!                               again.rs    the statement met a change of the schema, and nothing has happened: it is sent once more
 //!                               failure.rs  the backend is gone, or the statement was cancelled: what the client is told
 //! ```
 //!
 //! Frames pass in runs: only headers are looked at, and a run is copied once. Frames that act on the session are read whole.
 
+mod again;
 mod answer;
 mod assignment;
 mod client;
@@ -53,6 +55,7 @@ pub(crate) use self::min_messages::is_message_level;
 pub use self::reported::Reported;
 pub use self::settings::{Settings, StartSettings};
 
+use self::again::First;
 use self::portals::Portals;
 use self::reported::ReportedNow;
 use self::requests::Requests;
@@ -217,18 +220,8 @@ struct Backend {
     restoring: Arc<Settings>,
     /// What `read_settings` has read so far.
     reading: Settings,
-    /// What the server said about a failure to restore settings: an ErrorResponse.
+    /// What the server said about a failure to restore settings, or to begin a block again: an ErrorResponse.
     refusal: Vec<u8>,
-}
-
-/// The first segment of the client's frames on a backend. If the backend is behind, each one outside of a transaction block.
-#[derive(Debug, Default)]
-struct First {
-    frames: Vec<u8>,
-    /// Its Sync or Query was sent.
-    complete: bool,
-    /// It failed with the conflict, and is sent again when the server is ready.
-    again: bool,
 }
 
 /// A client's session. See the [module](self).

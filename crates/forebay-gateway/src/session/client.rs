@@ -1,5 +1,6 @@
 //! Frames of the client: which pass, which need something in front, and which must wait.
 
+use super::again::LONGEST_FIRST;
 use super::requests::{Batch, Request};
 use super::scan::{self, Flags, Meaning};
 use super::statements::{Change, Slot};
@@ -354,33 +355,6 @@ impl VirtualSession {
         self.unsure |= std::mem::replace(&mut self.doubtful, doubtful) && !doubtful;
     }
 
-    /// Keeps a segment of the client, until the first answer.
-    fn remember_first(&mut self, kind: u8, frame: &[u8], length: usize) {
-        let Some(backend) = &mut self.backend else { return };
-        let Some(first) = &mut backend.first else { return };
-        let is_ignored =
-            matches!(kind, client::FLUSH | client::COPY_DATA | client::COPY_DONE | client::COPY_FAIL);
-        if is_ignored && first.frames.is_empty() {
-            // It begins no segment.
-            return;
-        }
-        let whole = frame.get(..length);
-        match whole {
-            Some(frame)
-                if !first.complete
-                    && first.frames.len() + frame.len() <= LONGEST_FIRST
-                    // Behind extended requests, a Query does not end what the server skips.
-                    && (kind != client::QUERY || first.frames.is_empty())
-                    && self.status == TransactionStatus::Idle =>
-            {
-                first.frames.extend_from_slice(frame);
-                first.complete = matches!(kind, client::QUERY | client::SYNC);
-            }
-            // Too long, in parts, or more was sent behind it: it cannot be sent again.
-            _ => backend.first = None,
-        }
-    }
-
     /// How much of a frame must be there.
     fn needed(&self, bytes: &[u8]) -> Result<Needed, Violation> {
         let Some((kind, length)) = header(bytes)? else { return Ok(Needed::More(HEADER - bytes.len())) };
@@ -414,31 +388,7 @@ impl VirtualSession {
             Ok(Needed::Ready { kind, read, length })
         }
     }
-
-    /// Whether the rest of the client's segment waits, so that all of it can be sent again.
-    pub(super) fn has_rest_of_segment(&self) -> bool {
-        let kept = self.backend.as_ref().and_then(|backend| backend.first.as_ref());
-        let Some(room) = kept.and_then(|first| LONGEST_FIRST.checked_sub(first.frames.len())) else {
-            return false;
-        };
-        let mut at = 0;
-        while let Ok(Some((kind, length))) = header(&self.held[at..]) {
-            at += length;
-            if at > room.min(self.held.len()) {
-                return false;
-            }
-            match kind {
-                client::SYNC => return true,
-                client::PARSE | client::BIND | client::DESCRIBE | client::EXECUTE | client::CLOSE => {}
-                _ => return false,
-            }
-        }
-        false
-    }
 }
-
-/// A longer segment is not kept for a second attempt.
-const LONGEST_FIRST: usize = 16 << 10;
 
 pub(super) fn malformed() -> Violation {
     Violation::protocol("invalid message format")

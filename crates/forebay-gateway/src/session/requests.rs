@@ -40,6 +40,8 @@ pub(super) enum Request {
     OurRestore(u8),
     /// A Query that reads settings.
     OurReading,
+    /// A Query that ends a transaction block, or begins one again.
+    OurBlock,
 }
 
 /// The statements of a Query and how far the server is with them.
@@ -61,6 +63,7 @@ impl Request {
                 | Self::FunctionCall
                 | Self::OurRestore(_)
                 | Self::OurReading
+                | Self::OurBlock
         )
     }
 
@@ -79,6 +82,7 @@ impl Request {
                 | Self::OurSetting(_)
                 | Self::OurRestore(_)
                 | Self::OurReading
+                | Self::OurBlock
         )
     }
 

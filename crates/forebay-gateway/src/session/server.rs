@@ -10,7 +10,7 @@ use super::min_messages;
 use super::requests::Request;
 use super::scan::{Effect, Flags};
 use super::statements::{Slot, Statement};
-use super::{First, Garbage, Hold, Outbox, TransactionStatus, VirtualSession};
+use super::{Garbage, Hold, Outbox, TransactionStatus, VirtualSession};
 use crate::protocol::{ErrorFields, HEADER, ServerError, client, header, server, split_string, write};
 
 /// Whether a frame reaches the client.
@@ -98,17 +98,6 @@ impl VirtualSession {
         }
     }
 
-    /// The client gets an answer: from here on, nothing can be sent a second time, until the next segment begins.
-    fn next_first(&mut self, kind: u8) {
-        let ends = kind == server::READY_FOR_QUERY
-            && self.status == TransactionStatus::Idle
-            && self.requests.is_empty()
-            && !self.unsynced;
-        if let Some(backend) = &mut self.backend {
-            backend.first = (ends && backend.behind).then(First::default);
-        }
-    }
-
     /// How much of a frame must be there before it can be handled.
     fn to_read(&self, kind: u8, length: usize) -> Result<usize, Garbage> {
         let whole = match kind {
@@ -153,7 +142,7 @@ impl VirtualSession {
             }
             (
                 server::ROW_DESCRIPTION | server::DATA_ROW | server::COMMAND_COMPLETE | server::EMPTY_QUERY,
-                Some(R::OurRestore(_) | R::OurReading),
+                Some(R::OurRestore(_) | R::OurReading | R::OurBlock),
             ) => Way::Drop,
             (server::COMMAND_COMPLETE, Some(R::Query(_))) => {
                 self.answers += 1;
@@ -378,6 +367,10 @@ impl VirtualSession {
                 self.settings_read();
                 return Ok(Way::Drop);
             }
+            Some(Request::OurBlock) => {
+                self.block_begun(status, out);
+                return Ok(Way::Drop);
+            }
             _ => {}
         }
         self.copying = false;
@@ -387,7 +380,7 @@ impl VirtualSession {
             Some(Request::FunctionCall) => self.unsure_now = true,
             _ => {}
         }
-        if self.again() {
+        if self.again(out) {
             return Ok(Way::Drop);
         }
         self.unsure_now |= self.doubtful;
@@ -419,35 +412,6 @@ impl VirtualSession {
         Ok(Way::Pass)
     }
 
-    /// The segment met a change of the schema, and nothing else has happened: it is sent once more.
-    fn again(&mut self) -> bool {
-        let Some(first) =
-            self.backend.as_mut().and_then(|backend| backend.first.take_if(|first| first.again))
-        else {
-            return false;
-        };
-        self.failed = false;
-        let mut frames = first.frames;
-        // What came since is behind it: all of a frame, or a part.
-        frames.append(&mut self.held);
-        frames.append(&mut self.partial);
-        self.held = frames;
-        true
-    }
-
-    /// Whether the segment that has failed is sent once more.
-    fn is_met_again(&mut self) -> bool {
-        // Something of the gateway's own may have been sent behind it.
-        let is_last = self.requests.are_one_segment();
-        // The client's frames wait until a statement is prepared on this backend, and that is what fails.
-        let rest_waits = self.requests.segments() == 0 && self.has_rest_of_segment();
-        let Some(first) = self.backend.as_mut().and_then(|backend| backend.first.as_mut()) else {
-            return false;
-        };
-        first.again = !first.again && if first.complete { is_last } else { rest_waits };
-        first.again
-    }
-
     fn error(&mut self, body: &[u8], run: &mut Run<'_>, out: &mut Outbox) -> Way {
         let fields = ErrorFields::read(body);
         if fields.is_fatal() {
@@ -455,7 +419,7 @@ impl VirtualSession {
         }
         self.copying = false;
         match self.requests.first_mut() {
-            Some(Request::OurRestore(_) | Request::OurReading) => {
+            Some(Request::OurRestore(_) | Request::OurReading | Request::OurBlock) => {
                 if let Some(backend) = &mut self.backend {
                     backend.refusal = body.to_vec();
                 }
@@ -464,10 +428,7 @@ impl VirtualSession {
             Some(Request::Parse(change)) if change.name.is_empty() => change.before = Slot::default(),
             _ => {}
         }
-        let again = self.status == TransactionStatus::Idle
-            && fields.is_schema_conflict()
-            && self.requests.first().is_some_and(|request| !matches!(request, Request::Sync))
-            && self.is_met_again();
+        let again = fields.is_schema_conflict() && self.is_met_again();
         self.failed = true;
         let instead = match self.requests.first() {
             Some(Request::Batch(batch)) if fields.sqlstate == FAILED => {

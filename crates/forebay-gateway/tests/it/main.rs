@@ -13,6 +13,7 @@ mod manual;
 mod npgsql;
 mod reload;
 mod replacement;
+mod schema_changes;
 mod sessions;
 mod slow_readers;
 mod world;

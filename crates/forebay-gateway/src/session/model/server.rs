@@ -61,10 +61,12 @@ pub(crate) struct ModelServer {
     dsql: bool,
     /// Says nothing about settings.
     quiet: bool,
-    /// So many times, a statement outside of a transaction block fails with a conflict.
+    /// So many times, a statement fails with a conflict: one outside of a transaction block, or the first one in it.
     pub(super) conflicts: u32,
     /// So many statements come before the first of these, perhaps in the same transaction.
     pub(super) spared: u32,
+    /// A block has just begun.
+    begun: bool,
     /// The transaction that is under way changes the schema.
     changes: bool,
     /// How many transactions have.
@@ -99,6 +101,7 @@ impl ModelServer {
             quiet: false,
             conflicts: 0,
             spared: 0,
+            begun: false,
             changes: false,
             changed: 0,
             ledger: Ledger::default(),
@@ -243,7 +246,8 @@ impl ModelServer {
             Transaction::Failed => {}
             _ => self.end_implicit(false),
         }
-        if fault.is_some() {
+        // A conflict leaves it as it is.
+        if fault.is_some() && error.sqlstate != "40001" {
             self.backend_is_gone();
         }
         self.queue.clear();

@@ -40,7 +40,9 @@ impl ModelServer {
     }
 
     fn meet_conflict(&mut self) -> Outcome {
-        if self.is_in_block() || self.conflicts == 0 {
+        // In a block, only what comes first meets one.
+        let is_first = std::mem::take(&mut self.begun);
+        if self.is_in_block() && !is_first || self.conflicts == 0 {
             return Ok(());
         }
         if self.spared > 0 {

@@ -86,6 +86,7 @@ impl ModelServer {
         if self.transaction == Transaction::Block {
             self.warn("25001", "there is already a transaction in progress");
         }
+        self.begun = self.transaction != Transaction::Block;
         self.transaction = Transaction::Block;
         "BEGIN"
     }
