@@ -1,12 +1,15 @@
 //! Clients that leave in the middle of something. Their connections are used again, and the next client sees nothing of them.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use dsql_local::EngineKind;
 use forebay_gateway::protocol::write;
 use futures_util::SinkExt;
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -332,6 +335,74 @@ async fn a_gateway_that_ends_waits_for_a_moment() {
         go_on(&world);
         eventually("every connection is closed", || world.cluster.counters().live == 0).await;
     }
+}
+
+/// The counters of this thread.
+#[derive(Default)]
+struct Counted(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
+
+impl Recorder for Counted {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        let labels: String = key.labels().map(|label| label.value()).collect();
+        let name = format!("{} {labels}", key.name());
+        Counter::from_arc(Arc::clone(self.0.lock().unwrap().entry(name).or_default()))
+    }
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+impl Counted {
+    fn abandoned(&self, outcome: &str) -> u64 {
+        let name = format!("forebay_gateway_abandoned_total {outcome}");
+        self.0.lock().unwrap().get(&name).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+}
+
+#[tokio::test]
+async fn what_comes_of_each_is_counted() {
+    let counted = Counted::default();
+    let _local = metrics::set_default_local_recorder(&counted);
+    let world = world("session").await;
+    // One that leaves between two statements is nothing to count.
+    drop(world.client().await);
+    for outcome in ["reused", "lost", "late"] {
+        let mortal = Mortal::new(&world).await;
+        // It has a connection, also if the one before was lost.
+        mortal.client.batch_execute("SELECT 1").await.unwrap();
+        hold_up(&world);
+        let before = world.cluster.counters().statements;
+        mortal.runs("SELECT 1");
+        runs(&world, before).await;
+        mortal.dies().await;
+        gone(&world).await;
+        assert_eq!(counted.abandoned(outcome), 0);
+        match outcome {
+            "reused" => go_on(&world),
+            "lost" => assert_eq!(world.cluster.sever(1.0), 1),
+            _ => {}
+        }
+        eventually("it is counted", || counted.abandoned(outcome) == 1).await;
+        go_on(&world);
+    }
+    let mut socket = raw(&world).await;
+    let mut frames = Vec::new();
+    write::query(&mut frames, b"BEGIN");
+    execute(&mut frames, "INSERT INTO t VALUES ($1)");
+    // A Bind with a long parameter that does not come.
+    frames.extend_from_slice(b"B\0\0\x20\0\0\0\0\0\0\x01\0\0\x10\0value");
+    socket.write_all(&frames).await.unwrap();
+    hears(&mut socket, b'Z').await;
+    drop(socket);
+    eventually("it is counted", || counted.abandoned("useless") == 1).await;
+    let counts = ["reused", "lost", "late", "useless"].map(|outcome| counted.abandoned(outcome));
+    assert_eq!(counts, [1; 4]);
 }
 
 /// Whatever comes first.
