@@ -1,7 +1,7 @@
 //! A backend whose client is gone while something was unanswered.
 //!
-//! The cluster rations new connections, so this one is not thrown away: what was asked is answered, the answers go nowhere, and then another
-//! session gets the backend. Nothing of the client is held meanwhile, and nobody waits for it longer than for a moment.
+//! The cluster rations new connections, so this one is not thrown away: what was asked is answered, the answers go nowhere, and then
+//! another session gets the backend. The client has given up its place already, and all of this takes a moment at most.
 
 use std::future::Future;
 use std::pin::Pin;

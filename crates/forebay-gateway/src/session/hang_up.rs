@@ -1,8 +1,8 @@
 //! The client is gone, and leaves its backend behind.
 //!
-//! A server does not notice that a client is gone before it writes to it. So a statement that runs goes on, and when everything is answered,
-//! another session can have the backend. What the client has not sent to its end does not count: a COPY is given up, and so is a transaction
-//! of extended requests that lacks its Sync.
+//! A server does not notice that a client is gone before it writes to it. So a statement that runs goes on, and when everything is
+//! answered, another session can have the backend. What the client has not sent to its end does not count: a COPY is given up, and so is a
+//! transaction of extended requests that lacks its Sync.
 
 use std::sync::Arc;
 
