@@ -185,7 +185,8 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
         }
         self.leaving |= self.entry.seat.take(Ask::End);
         if self.entry.seat.take(Ask::EndNow) || self.leaving && self.ending.is_none() && self.may_leave() {
-            self.dismiss(refusal::shutting_down(), out);
+            let in_doubt = self.session.may_have_committed();
+            self.dismiss(if in_doubt { refusal::cut_off() } else { refusal::shutting_down() }, out);
             return true;
         }
         false
@@ -275,7 +276,8 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
 
     fn read_server(&mut self, context: &mut Context<'_>, scratch: &mut Scratch) -> bool {
         let Place::Attached(backend) = &mut self.place else { return false };
-        if !self.to_client.is_empty() {
+        // A client that was told its last word hears nothing more.
+        if !self.to_client.is_empty() || self.ending.is_some() {
             return false;
         }
         let mut buffer = ReadBuf::new(&mut scratch.bytes);

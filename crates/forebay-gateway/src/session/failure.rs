@@ -177,7 +177,8 @@ impl VirtualSession {
 
     /// Whether something that is unanswered may be committed. A COPY whose data has not ended is not, nor is what came before it in its
     /// transaction.
-    fn may_have_committed(&self) -> bool {
+    #[must_use]
+    pub fn may_have_committed(&self) -> bool {
         self.may_commit && !self.copying
     }
 

@@ -166,12 +166,29 @@ async fn a_gateway_is_ready_while_a_role_has_a_connection_and_until_it_drains() 
 #[tokio::test]
 async fn who_does_not_finish_is_cut_off_and_counted() {
     let world = Plan::default().start().await;
-    let (client, connection) = world.config().connect(NoTls).await.unwrap();
-    let connection = tokio::spawn(connection);
-    client.batch_execute("BEGIN").await.unwrap();
-    // It has five seconds for it.
-    assert_eq!(world.gateway.drain(Duration::ZERO).await, 1);
-    assert_eq!(code(&connection.await.unwrap().unwrap_err()), "57P01");
+    world.client().await.batch_execute("CREATE TABLE t (id int PRIMARY KEY)").await.unwrap();
+    eventually("it has left", || world.gateway.clients() == 0).await;
+    let (idle, connection) = world.config().connect(NoTls).await.unwrap();
+    let end_of_idle = tokio::spawn(connection);
+    idle.batch_execute("BEGIN").await.unwrap();
+    let (rolls_back, may_commit) = (world.client().await, world.client().await);
+    rolls_back.batch_execute("BEGIN").await.unwrap();
+    // From now on, statements take too long.
+    world.cluster.inject("delay:at=statement,for=1h".parse().unwrap());
+    let mut ends = Vec::new();
+    for (client, expected) in [(rolls_back, "57P01"), (may_commit, "08007")] {
+        let before = world.cluster.counters().statements;
+        let insert = tokio::spawn(async move { client.batch_execute("INSERT INTO t VALUES (1)").await });
+        ends.push((insert, expected));
+        eventually("the statement runs", || world.cluster.counters().statements > before).await;
+    }
+    // They have five seconds for it.
+    assert_eq!(world.gateway.drain(Duration::ZERO).await, 3);
+    assert_eq!(code(&end_of_idle.await.unwrap().unwrap_err()), "57P01");
+    for (end, expected) in ends {
+        let error = end.await.unwrap().unwrap_err();
+        assert_eq!(code(&error), expected, "{error:?}");
+    }
     assert_eq!(world.gateway.clients(), 0);
     eventually("every connection is closed", || world.cluster.counters().live == 0).await;
 }
