@@ -419,7 +419,8 @@ impl<E: Engine> TransactionState<E> {
         faults.after.map_or(Ok(()), Err)
     }
 
-    fn check_age(&self) -> Result<(), SqlError> {
+    /// Whether the open transaction is young enough to go on.
+    pub(crate) fn check_age(&self) -> Result<(), SqlError> {
         let Some(began) = self.began() else { return Ok(()) };
         let limit = self.shared.sessions.limits().transaction_life;
         let over = self.shared.clock.now() > began.saturating_add(limit);

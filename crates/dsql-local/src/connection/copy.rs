@@ -27,7 +27,10 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         let message_limit = self.wire.set_message_limit(MAX_BYTES + SLACK);
         let data = self.receive_copy().await;
         self.wire.set_message_limit(message_limit);
-        self.transactions.run_begun(Call { input: Some(&data?), ..call }, rows).await
+        let data = data?;
+        // It may have come together with the end of the time for it.
+        self.transactions.check_age()?;
+        self.transactions.run_begun(Call { input: Some(&data), ..call }, rows).await
     }
 
     /// Collects the data until the client says that it is complete.
