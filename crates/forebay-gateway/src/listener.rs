@@ -387,4 +387,28 @@ mod tests {
         let anywhere = Bound::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 2, true).unwrap();
         assert_eq!(anywhere[0].address(), anywhere[1].address());
     }
+
+    /// A client that connects while the door closes is not refused. It tries again after a second, and finds whoever listens then.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn who_comes_to_a_closed_door_finds_the_successor() {
+        let shared = |address| Bound::tcp(address, 1, true).unwrap().remove(0).listen().unwrap();
+        let mut first = shared(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let Listener::Tcp(listener) = &first else { panic!("a TCP listener") };
+        let address = listener.local_addr().unwrap();
+        let early = TcpStream::connect(address).await.unwrap();
+        assert_eq!(first.close_door(), Duration::ZERO, "nothing is under way on this machine");
+        let mut late = std::pin::pin!(TcpStream::connect(address));
+        let time = forebay::rt::current().unwrap();
+        // Refused or let in, it would end at once.
+        let ended = forebay::rt::within(&*time, Duration::from_millis(100), late.as_mut()).await;
+        assert!(ended.is_none(), "{ended:?}");
+        let second = shared(address);
+        let rest = first.rest().unwrap();
+        let [Accepted::Left(Unregistered::Tcp(_, peer))] = &rest[..] else { panic!("{rest:?}") };
+        assert_eq!(*peer, early.local_addr().unwrap());
+        let (late, accepted) = futures_util::future::join(late, second.accept()).await;
+        let Accepted::Tcp(_, peer) = accepted.unwrap() else { panic!("a TCP client") };
+        assert_eq!(peer, late.unwrap().local_addr().unwrap());
+    }
 }

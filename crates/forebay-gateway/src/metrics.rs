@@ -22,7 +22,7 @@ metrics! {
     WAITS "forebay_gateway_backend_waits_total" Counter ["outcome"], "Statements that had to wait for a connection to the cluster: served, failed";
     WAIT_DURATION "forebay_gateway_backend_wait_duration" Histogram [], "How long they waited, in milliseconds";
     DETACHED "forebay_gateway_detached_total" Counter ["reason"], "Connections to the cluster that were taken from under a live session: due, lost, wanted, idle";
-    ABANDONED "forebay_gateway_abandoned_total" Counter ["outcome"], "Connections to the cluster that clients left in the middle of something, by what came of it: reused, late (not answered within a second), lost, useless; all but the first are closed";
+    ABANDONED "forebay_gateway_abandoned_total" Counter ["outcome"], "Connections to the cluster whose sessions ended in the middle of something, by what came of it: reused, late (not answered within a second), lost, useless; all but the first are closed";
     CANCELS "forebay_gateway_cancels_total" Counter [], "Statements that were cancelled, by their client or a timeout; each costs a connection";
     PEER_CANCELS "forebay_gateway_peer_cancels_total" Counter ["outcome"], "Cancel requests for a session of another process: passed_on, received, unknown (no such peer), failed";
     ENDS "forebay_gateway_session_ends_total" Counter ["reason"], "Sessions that ended: left, broken, dismissed";

@@ -29,12 +29,6 @@ pub(crate) fn shutting_down() -> ServerError {
     ServerError::fatal("57P01", "terminating connection due to administrator command")
 }
 
-/// The gateway ends in the middle of what may be committed all the same.
-pub(crate) fn cut_off() -> ServerError {
-    let message = "terminating connection due to administrator command, and it is not known whether the transaction was committed";
-    ServerError::fatal("08007", message)
-}
-
 /// The client has left its results unread for too long.
 pub(crate) fn unread() -> ServerError {
     ServerError::fatal("08006", "terminating connection: the client did not read its results in time")

@@ -185,8 +185,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
         }
         self.leaving |= self.entry.seat.take(Ask::End);
         if self.entry.seat.take(Ask::EndNow) || self.leaving && self.ending.is_none() && self.may_leave() {
-            let in_doubt = self.session.may_have_committed();
-            self.dismiss(if in_doubt { refusal::cut_off() } else { refusal::shutting_down() }, out);
+            self.dismiss(refusal::shutting_down(), out);
             return true;
         }
         false
@@ -463,6 +462,9 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
                 return self.released();
             }
             HungUp::Left(left) if self.to_server.is_empty() => {
+                if !is_idle {
+                    metrics::abandoned("reused");
+                }
                 lingering::leave_behind(&mut backend, left);
             }
             HungUp::Left(_) | HungUp::Useless => {

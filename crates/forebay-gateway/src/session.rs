@@ -287,8 +287,10 @@ pub struct VirtualSession {
     doubtful: bool,
     /// It has sent a change of the schema. Of one that failed or was lost it does not matter: then there may be a copy too many.
     changed_schema: bool,
-    /// Something is unanswered that may commit.
+    /// Something is unanswered, or lacks its Sync, that may commit.
     may_commit: bool,
+    /// So does a change of the schema.
+    may_change_schema: bool,
     /// Something is unanswered that ends a transaction block. What follows it is outside of one.
     may_be_outside: bool,
     pinned: bool,
@@ -341,6 +343,7 @@ impl VirtualSession {
             doubtful: false,
             changed_schema: false,
             may_commit: false,
+            may_change_schema: false,
             may_be_outside: false,
             pinned: false,
             over: false,
@@ -432,29 +435,25 @@ impl VirtualSession {
         self.answers
     }
 
-    /// Whether a COMMIT is unanswered.
-    #[must_use]
-    pub fn is_committing(&self) -> bool {
-        self.requests.iter().any(failure::commits)
-    }
-
     /// Where it is in its transaction.
     #[must_use]
     pub const fn transaction(&self) -> TransactionStatus {
         self.status
     }
 
-    /// The segment of the client's frames that lacks its Sync. The server holds a transaction until that comes.
+    /// The segment of the client's frames that lacks its Sync. The server holds a transaction until that comes. While it is busy with an earlier
+    /// segment, or takes copy data, it does not wait for that.
     #[must_use]
     pub fn unsynced_segment(&self) -> Option<u64> {
-        (self.unsynced && !self.skipping && self.backend.is_some()).then_some(self.segment)
+        let waits = self.unsynced && !self.skipping && !self.copying && self.requests.segments() == 0;
+        (waits && self.backend.is_some()).then_some(self.segment)
     }
 
     /// Whether the client must go on before anything happens: its Sync is to come, and it waits for no answer, as it has not asked for any.
     #[must_use]
     pub fn owes_sync(&self) -> bool {
         let waits = self.flushed && !self.requests.is_empty();
-        self.unsynced_segment().is_some() && !waits && !self.copying && self.held.is_empty()
+        self.unsynced_segment().is_some() && !waits && self.held.is_empty()
     }
 
     /// Whether the client has ended the session, or was told of its end. Write what is in the outbox, and close.
@@ -502,8 +501,19 @@ impl VirtualSession {
         }
     }
 
-    /// Ends the session for this reason, for instance because the gateway stops.
+    /// Ends the session for this reason, for instance because the gateway stops. If something may be committed all the same, the client must
+    /// know that: then it gets 08007 instead.
     pub fn terminate(&mut self, error: &ServerError, out: &mut Outbox) {
+        if self.may_have_committed() {
+            let message = format!("{}, and it is not known whether the transaction was committed", error.message);
+            self.end(&ServerError::fatal("08007", message), out);
+        } else {
+            self.end(error, out);
+        }
+    }
+
+    /// Ends the session with this error.
+    fn end(&mut self, error: &ServerError, out: &mut Outbox) {
         // In the middle of a frame nothing else can be said.
         if !self.over && (self.answer_body == 0 || self.drop_answer_body) {
             write::error(&mut out.to_client, error);

@@ -39,7 +39,7 @@ pub(crate) struct ProtocolState {
     rolled_back: bool,
     /// Something serious was sent after the last request, which the next Sync will make part of a request.
     unfinished: bool,
-    /// The last request ended with a Sync. If it is a COPY FROM, its data had no end before.
+    /// The last request ended with a Sync, behind which the data of a COPY FROM ended at the earliest.
     synced: bool,
     /// The end of the data of a COPY FROM was sent behind the last execution.
     data_ended: bool,
@@ -158,7 +158,7 @@ impl Listener for Requests<'_> {
                 self.0.prepared_end |= self.0.verbs.is_outside();
             }
             b'E' => {
-                self.0.data_ended = false;
+                (self.0.data_ended, self.0.synced) = (false, false);
                 self.0.may_commit |= self.0.prepared_commit || self.0.outside;
                 self.0.outside |= self.0.prepared_end;
             }
@@ -168,7 +168,8 @@ impl Listener for Requests<'_> {
         }
         if matches!(kind, STARTUP | b'Q' | b'F' | b'S') {
             self.0.ask();
-            self.0.synced = kind == b'S' && !self.0.data_ended;
+            // One behind the end of the data is not overlooked, but one before it still is.
+            self.0.synced = kind == b'S' && (self.0.synced || !self.0.data_ended);
         }
     }
 }

@@ -290,6 +290,18 @@ fn a_copy_whose_data_came_with_it_has_one_sync() {
     }
 }
 
+/// Of two Syncs, the server overlooks the one in front of the data.
+#[test]
+fn a_copy_with_a_sync_on_either_side_of_its_data_is_answered_once() {
+    let mut recorded = Recorded::begun();
+    recorded.send(frame(b'B', b"\0s1\0")).send(frame(b'E', b"\0\0\0\0\0")).send(frame(b'S', b""));
+    recorded.send(frame(b'd', b"1\n")).send(frame(b'c', b"")).send(frame(b'S', b""));
+    recorded.receive(frame(b'2', b"")).receive(frame(b'G', b"\0\0\0")).receive(tag("COPY 1"));
+    assert_eq!(recorded.receive(ready(b'I')).state(), ConnectionState::Clean);
+    assert_eq!(recorded.send(query("SELECT 1")).state(), ConnectionState::Unanswered);
+    assert_eq!(recorded.receive(ready(b'I')).state(), ConnectionState::Clean);
+}
+
 #[test]
 fn frames_cost_no_allocation() {
     let mut recorded = Recorded::begun();

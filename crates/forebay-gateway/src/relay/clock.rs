@@ -470,6 +470,40 @@ mod tests {
         assert!(scene.looks(30, |_| {}).is_none());
     }
 
+    /// What it has pipelined behind that, the server has not begun.
+    #[test]
+    fn a_client_whose_earlier_request_is_unanswered_is_not_late() {
+        let mut scene = Scene::new(timeouts(Some(10 * SECOND), Some(10 * SECOND)));
+        scene.client(|out| {
+            execute(out);
+            write::bare(out, client::SYNC);
+            execute(out);
+        });
+        assert!(scene.looks(30, |_| {}).is_none());
+        scene.server(|out| {
+            executed(out);
+            write::ready_for_query(out, b'I');
+        });
+        is_dismissed(scene.looks(20, |_| {}), "25P04");
+    }
+
+    #[test]
+    fn a_copy_is_not_late_while_its_data_comes() {
+        let mut scene = Scene::new(timeouts(Some(10 * SECOND), Some(10 * SECOND)));
+        scene.client(|out| {
+            write::parse(out, b"", b"COPY t FROM STDIN\0\0\0");
+            write::bind(out, b"", b"");
+            write::execute(out, b"");
+            write::bare(out, client::SYNC);
+        });
+        scene.server(|out| {
+            write::bare(out, server::PARSE_COMPLETE);
+            write::bare(out, server::BIND_COMPLETE);
+            write::frame(out, server::COPY_IN, |out| out.extend_from_slice(&[0; 3]));
+        });
+        assert!(scene.looks(30, |_| {}).is_none());
+    }
+
     #[test]
     fn a_client_that_goes_on_is_not_idle_but_its_transaction_is_the_same() {
         let mut scene = Scene::new(timeouts(NO_TIMEOUT, Some(10 * SECOND)));

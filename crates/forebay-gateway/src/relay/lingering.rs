@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
@@ -17,6 +17,10 @@ use super::{SCRATCH, Scratch};
 use crate::backends::{Backend, Backends};
 use crate::metrics;
 use crate::session::{HungUp, LeftBehind, VirtualSession};
+
+/// What comes of a backend: its connection has ended, or nobody can use it.
+const LOST: &str = "lost";
+const USELESS: &str = "useless";
 
 /// A backend that is to be used again once it has answered what its last client asked. Dropped before that, it is closed.
 pub(super) struct Lingering {
@@ -52,19 +56,22 @@ impl Future for Lingering {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<&'static str> {
         let this = self.get_mut();
-        let Some(backend) = &mut this.backend else { return Poll::Ready("lost") };
+        let Some(backend) = &mut this.backend else { return Poll::Ready(LOST) };
         let settled = SCRATCH.with_borrow_mut(|scratch| {
             scratch.out.clear();
             let settled = this.answers.settle(&mut ***backend, context, scratch);
             scratch.out.shrink();
             settled
         });
-        let Poll::Ready(left) = settled else { return Poll::Pending };
-        let Some(left) = left else { return Poll::Ready("lost") };
-        if let Some(mut backend) = this.backend.take() {
-            leave_behind(&mut backend, left);
-        }
-        Poll::Ready("reused")
+        Poll::Ready(match ready!(settled) {
+            Ok(left) => {
+                if let Some(mut backend) = this.backend.take() {
+                    leave_behind(&mut backend, left);
+                }
+                "reused"
+            }
+            Err(why) => why,
+        })
     }
 }
 
@@ -93,32 +100,32 @@ struct Answers {
 }
 
 impl Answers {
-    /// Reads on until everything is answered. None: the connection is of no use.
+    /// Reads on until everything is answered. An error is why the connection is of no use.
     fn settle(
         &mut self,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
         context: &mut Context<'_>,
         scratch: &mut Scratch,
-    ) -> Poll<Option<LeftBehind>> {
+    ) -> Poll<Result<LeftBehind, &'static str>> {
         let Scratch { bytes, out } = scratch;
         loop {
             if self.to_server.write(Pin::new(stream), context, &out.to_server).is_err() {
-                return Poll::Ready(None);
+                return Poll::Ready(Err(LOST));
             }
             out.clear();
             let mut buffer = ReadBuf::new(bytes);
             match Pin::new(&mut *stream).poll_read(context, &mut buffer) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
-                Poll::Ready(_) => return Poll::Ready(None),
+                Poll::Ready(_) => return Poll::Ready(Err(LOST)),
             }
             if self.session.from_server(buffer.filled(), out).is_err() {
-                return Poll::Ready(None);
+                return Poll::Ready(Err(LOST));
             }
             match self.session.hang_up(out) {
                 HungUp::Drain => {}
-                HungUp::Left(left) => return Poll::Ready(self.to_server.is_empty().then_some(left)),
-                HungUp::Useless => return Poll::Ready(None),
+                HungUp::Left(left) => return Poll::Ready(if self.to_server.is_empty() { Ok(left) } else { Err(USELESS) }),
+                HungUp::Useless => return Poll::Ready(Err(USELESS)),
             }
         }
     }
@@ -152,7 +159,7 @@ mod tests {
     }
 
     /// What becomes of a connection whose server does this.
-    fn settle(server: impl AsyncFnOnce(&VirtualTime, DuplexStream)) -> Option<Option<LeftBehind>> {
+    fn settle(server: impl AsyncFnOnce(&VirtualTime, DuplexStream)) -> Option<Result<LeftBehind, &'static str>> {
         let time = VirtualTime::new();
         let (mut near, far) = tokio::io::duplex(16);
         let mut answers = asked();
@@ -182,7 +189,7 @@ mod tests {
             time.sleep_until(time.now() + LIMIT / 2).await;
             answer(&mut far).await;
         });
-        assert!(matches!(settled, Some(Some(_))), "{settled:?}");
+        assert!(matches!(settled, Some(Ok(_))), "{settled:?}");
     }
 
     #[test]
@@ -197,9 +204,9 @@ mod tests {
     #[test]
     fn a_connection_that_ends_or_tells_nonsense_is_of_no_use() {
         let ended = settle(async |_, far| drop(far));
-        assert!(matches!(ended, Some(None)), "{ended:?}");
+        assert!(matches!(ended, Some(Err(LOST))), "{ended:?}");
         let nonsense = settle(async |_, mut far| far.write_all(b"HTTP/1.1 400 Bad").await.unwrap());
-        assert!(matches!(nonsense, Some(None)), "{nonsense:?}");
+        assert!(matches!(nonsense, Some(Err(LOST))), "{nonsense:?}");
     }
 
     /// It has answered, but does not read what it was sent.
@@ -221,6 +228,6 @@ mod tests {
                 futures_util::future::join(rt::within(&time, LIMIT, settled), answer(&mut far)).await;
             settled
         });
-        assert!(matches!(settled, Some(None)), "{settled:?}");
+        assert!(matches!(settled, Some(Err(USELESS))), "{settled:?}");
     }
 }

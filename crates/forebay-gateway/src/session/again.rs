@@ -127,7 +127,7 @@ impl VirtualSession {
                 [] => ServerError::fatal("08006", "the transaction could not begin again"),
                 refusal => ErrorFields::read(refusal).to_fatal(),
             };
-            self.terminate(&error, out);
+            self.end(&error, out);
         }
     }
 

@@ -325,6 +325,7 @@ impl VirtualSession {
         self.may_be_outside |= flags.has(Flags::COMMITS) || flags.has(Flags::ROLLS_BACK);
         if flags.has(Flags::WRITES) {
             self.may_commit |= self.status == TransactionStatus::Idle || self.may_be_outside;
+            self.may_change_schema |= self.may_commit && flags.has(Flags::SCHEMA);
             if let Some(backend) = &mut self.backend {
                 backend.wrote = true;
             }

@@ -64,7 +64,7 @@ impl VirtualSession {
             // As a server that shuts down says it.
             let error = ServerError::fatal("57P01", "terminating connection due to administrator command")
                 .with_routine("ProcessInterrupts");
-            self.terminate(&error, out);
+            self.end(&error, out);
             self.leave(out);
             return Lost::Ended;
         }
@@ -129,7 +129,7 @@ impl VirtualSession {
         if !self.is_noticed() {
             // Only requests of the gateway were sent for it.
             if self.pinned || self.unsure {
-                self.terminate(&ServerError { severity: Severity::Fatal, ..error.clone() }, out);
+                self.end(&ServerError { severity: Severity::Fatal, ..error.clone() }, out);
                 self.leave(out);
                 return Cancelled::Ended;
             }
@@ -175,11 +175,19 @@ impl VirtualSession {
         }
     }
 
-    /// Whether something that is unanswered may be committed. A COPY whose data has not ended is not, nor is what came before it in its
-    /// transaction.
+    /// Whether a commit is under way: of a transaction block, or of statements outside of one.
+    #[must_use]
+    pub fn is_committing(&self) -> bool {
+        let ends = |request: &Request| commits(request) || request.ends_segment();
+        // A COPY whose data has not ended is not committed, nor is what came before it in its transaction.
+        self.may_commit && !self.copying && self.requests.iter().any(ends)
+    }
+
+    /// Whether something that is unanswered may be committed. Extended requests are not before their Sync, unless they change the schema: a
+    /// server may commit that at once.
     #[must_use]
     pub fn may_have_committed(&self) -> bool {
-        self.may_commit && !self.copying
+        self.may_change_schema || self.is_committing()
     }
 
     /// Whether the client waits for something that the backend was asked, or has half a frame there.
@@ -196,7 +204,7 @@ impl VirtualSession {
         let halfway = self.answer_body > 0 && !self.drop_answer_body;
         if halfway || self.pinned || self.unsure {
             let error = ServerError { severity: Severity::Fatal, ..first.clone() };
-            self.terminate(&error, out);
+            self.end(&error, out);
             self.leave(out);
             return false;
         }
@@ -263,7 +271,7 @@ impl VirtualSession {
         self.giving_up = None;
         (self.failed, self.told_error) = (false, false);
         (self.skipping, self.unsynced, self.copying) = (false, false, false);
-        (self.may_commit, self.may_be_outside) = (false, false);
+        (self.may_commit, self.may_change_schema, self.may_be_outside) = (false, false, false);
         (self.unsure_now, self.implicit) = (false, false);
     }
 

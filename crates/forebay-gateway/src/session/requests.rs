@@ -67,7 +67,8 @@ impl Request {
         )
     }
 
-    fn ends_segment(&self) -> bool {
+    /// Whether it ends a segment of the client.
+    pub(super) const fn ends_segment(&self) -> bool {
         matches!(self, Self::Query(_) | Self::Batch(_) | Self::Sync | Self::FunctionCall)
     }
 

@@ -100,7 +100,7 @@ impl VirtualSession {
             return;
         }
         // In the server's words: a setting that it refuses is the client's own.
-        self.terminate(&fields.to_fatal(), out);
+        self.end(&fields.to_fatal(), out);
         backend_ends(&mut self.backend);
     }
 

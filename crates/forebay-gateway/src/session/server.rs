@@ -388,6 +388,7 @@ impl VirtualSession {
         self.giving_up = None;
         self.status = status;
         self.may_commit &= !self.requests.is_empty() || self.unsynced;
+        self.may_change_schema &= self.may_commit;
         self.may_be_outside &= !self.requests.is_empty();
         match status {
             TransactionStatus::Idle => {

@@ -1,8 +1,8 @@
 //! A drain: the relay dismisses a session as soon as it is idle. Meanwhile everything else may happen, too.
 
-use super::frames::{complete, query, ready};
+use super::frames::{bare, bind, complete, execute, parse, query, ready};
 use super::scene::Scene;
-use crate::protocol::ServerError;
+use crate::protocol::{ServerError, client};
 use crate::session::{Cancelled, HungUp, Lost};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,4 +104,19 @@ fn what_comes_behind_the_last_word_is_not_told() {
     assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::NothingRunning);
     assert_eq!(scene.lost(), Lost::Ended);
     assert_eq!(scene.seen(), ["EF57P01"]);
+}
+
+#[test]
+fn whoever_ends_a_session_says_so_if_something_may_be_committed() {
+    for (frames, told) in [
+        (vec![query("SELECT 1")], "EF57P01"),
+        (vec![query("INSERT INTO t VALUES (1)")], "EF08007"),
+        (vec![parse("", "INSERT INTO t VALUES (1)"), bind(""), execute()], "EF57P01"),
+        (vec![parse("", "INSERT INTO t VALUES (1)"), bind(""), execute(), bare(client::SYNC)], "EF08007"),
+    ] {
+        let mut scene = Scene::attached();
+        scene.client(&frames);
+        scene.session.terminate(&ServerError::fatal("57P01", "terminating connection"), &mut scene.out);
+        assert_eq!(scene.seen(), [told]);
+    }
 }

@@ -68,6 +68,23 @@ fn what_may_have_been_committed_is_unknown_and_nothing_else_is() {
     assert_eq!(scene.seen(), ["1", "2", "CINSERT 0 1", "EE08007", "ZI"]);
 }
 
+/// The server commits extended requests at the Sync. Of changes of the schema that is not certain.
+#[test]
+fn what_lacks_its_sync_is_not_committed() {
+    for (sql, told) in [("INSERT INTO t VALUES (1)", "EE08006"), ("CREATE TABLE t (id int)", "EE08007")] {
+        for answered in [false, true] {
+            let mut scene = Scene::attached();
+            scene.client(&[parse("", sql), bind(""), execute(), bare(client::FLUSH)]);
+            if answered {
+                scene.server(&[bare(b'1'), bare(b'2'), complete("OK")]);
+            }
+            scene.seen();
+            assert_eq!(scene.lost(), Lost::Told);
+            assert_eq!(scene.seen(), [told], "{sql}");
+        }
+    }
+}
+
 #[test]
 fn every_unanswered_segment_is_answered_once() {
     let mut scene = Scene::attached();
