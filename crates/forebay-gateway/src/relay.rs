@@ -50,6 +50,9 @@ thread_local! {
         RefCell::new(Scratch { bytes: vec![0; CHUNK].into_boxed_slice(), out: Outbox::default() });
 }
 
+/// Why a backend is given back: its end is near.
+const DUE: &str = "due";
+
 /// Why a relay ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -148,7 +151,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
             }
             // Behind all that may begin or end a wait, so that its timer is there.
             moved |= self.look_at_clock(context, &mut scratch.out);
-            self.consider_backend(&mut scratch.out);
+            self.consider_backend(context, &mut scratch.out);
             match self.write(context, &mut scratch.out) {
                 Ok(written) => moved |= written,
                 Err(_) => {
@@ -348,7 +351,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
     }
 
     /// Gives the backend back if it is due, if somebody waits for one, or if the session is over.
-    fn consider_backend(&mut self, out: &mut Outbox) {
+    fn consider_backend(&mut self, context: &mut Context<'_>, out: &mut Outbox) {
         if !matches!(self.place, Place::Attached(_)) || !self.session.is_idle() {
             return;
         }
@@ -358,7 +361,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
             && !matches!(self.session.can_detach(), Detach::Not(_))
             && self.backends.is_idle(&self.entry.seat);
         let reason = if self.clock.is_due() {
-            Some("due")
+            Some(DUE)
         } else if wanted {
             Some("wanted")
         } else {
@@ -368,9 +371,23 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
             // If the backend were lost now, the session would end with it.
             self.clock.look_soon();
         }
-        if let Some(reason) = reason {
-            self.detach_if_idle(reason, out);
+        let Some(reason) = reason else { return };
+        // While the client is idle, so that its next statement need not wait for its settings.
+        let next =
+            if reason == DUE && self.policy.mode == Mode::Session { self.younger(context) } else { None };
+        if self.detach_if_idle(reason, out)
+            && let (Place::None, Some(next)) = (&self.place, next)
+        {
+            self.attach(next, out);
         }
+    }
+
+    /// A backend in place of one that is due, if one is ready and nobody waits for it.
+    fn younger(&self, context: &mut Context<'_>) -> Option<Backend> {
+        if self.session.can_detach() != Detach::Now || self.backends.is_wanted() {
+            return None;
+        }
+        self.backends.try_acquire(context).filter(|backend| !backend.is_due())
     }
 
     /// Whether the backend is given back, or will be once its settings are read.

@@ -505,7 +505,8 @@ impl VirtualSession {
     /// know that: then it gets 08007 instead.
     pub fn terminate(&mut self, error: &ServerError, out: &mut Outbox) {
         if self.may_have_committed() {
-            let message = format!("{}, and it is not known whether the transaction was committed", error.message);
+            let message =
+                format!("{}, and it is not known whether the transaction was committed", error.message);
             self.end(&ServerError::fatal("08007", message), out);
         } else {
             self.end(error, out);

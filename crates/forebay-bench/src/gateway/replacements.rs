@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use super::behind::Behind;
 use super::client::{Connection, Failure};
 use super::door::Door;
-use super::{Arena, Settings, herd, wire};
+use super::{Arena, Effort, Settings, herd, wire};
 use crate::clock::{self, Stopwatch, whole_nanos};
 use crate::race::{Figures, histogram};
 use crate::report::Report;
@@ -20,12 +20,22 @@ use crate::section::progress;
 const CLIENTS: usize = 200;
 /// One for each client, and some that are ready to replace others.
 const BACKENDS: u32 = 210;
-/// How long a client pauses between two turns.
-const PAUSE: Duration = Duration::from_millis(200);
 /// Every so many turns is a transaction.
 const TRANSACTIONS: u32 = 4;
-/// It returns its parameter, two settings, and which session of the server runs it.
-const STATEMENT: &str = "SELECT $1::text, current_setting('search_path') || ' ' || current_setting('TimeZone'), sys.current_session_id()";
+/// It returns its parameter and two settings. Behind that comes which session of the server runs it.
+const STATEMENT: &str =
+    "SELECT $1::text, current_setting('search_path') || ' ' || current_setting('TimeZone'), ";
+
+/// What clients do, and with which server behind.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    /// How the server calls the session that runs a statement.
+    session: &'static str,
+    /// How long a client pauses between two turns.
+    pause: Duration,
+    replacements: u64,
+    lifetime: Duration,
+}
 
 /// What a client saw.
 #[derive(Debug)]
@@ -62,36 +72,69 @@ struct Shared {
 }
 
 pub(super) fn measure(arena: &Arena, runtime: &Runtime, report: &mut Report) -> anyhow::Result<()> {
+    let Effort { replacements, lifetime, .. } = arena.effort;
+    // The local Aurora DSQL needs most of both cores for these: they show that nothing is lost, not how long something takes.
     let name = format!("replacements under {CLIENTS} clients");
     progress(&name);
-    let effort = arena.effort;
     let behind = Behind::dsql(EngineKind::Postgres)?;
-    let lifetime = format!("{}ms", effort.lifetime.as_millis());
-    let jitter = format!("{}ms", effort.lifetime.as_millis() / 3);
+    let pause = Duration::from_millis(200);
+    let load = Load { session: "sys.current_session_id()", pause, replacements, lifetime };
+    let seen = under(load, arena, &behind, &name, report)?;
+    let opened = runtime.block_on(behind.cluster()?.count("accepted"))?;
+    report.note(format!("{name}: the server had {opened} sessions"));
+    add_goals(&seen, &name, replacements, report);
+    add_times(&seen, &name, report)?;
+
+    let name = format!("replacements under {CLIENTS} clients that ask once a second, PostgreSQL behind");
+    progress(&name);
+    let (pause, replacements) = (Duration::from_secs(1), replacements.min(1_000));
+    let load = Load { session: "pg_backend_pid()::text", pause, replacements, lifetime };
+    let seen = under(load, arena, arena.postgres()?, &name, report)?;
+    add_goals(&seen, &name, replacements, report);
+    add_times(&seen, &name, report)?;
+    let others = millis(&seen.others, 0.99) + millis(&seen.others, 0.5);
+    report.at_most(
+        format!("{name}: p99 of the first statement after one, minus p99 of others and a round trip"),
+        millis(&seen.first, 0.99) - others,
+        1.0,
+        "ms",
+    );
+    Ok(())
+}
+
+/// Replaces connections under clients.
+fn under(
+    load: Load,
+    arena: &Arena,
+    behind: &Behind,
+    name: &str,
+    report: &mut Report,
+) -> anyhow::Result<Seen> {
+    let lifetime = format!("{}ms", load.lifetime.as_millis());
+    let jitter = format!("{}ms", load.lifetime.as_millis() / 3);
     let variables = [
         ("DSQL_RESERVOIR_BASE_LIFETIME", &*lifetime),
         ("DSQL_RESERVOIR_LIFETIME_JITTER", &*jitter),
         ("DSQL_RESERVOIR_GUARD_WINDOW", "1s"),
     ];
     let settings = Settings { backends: BACKENDS, variables: &variables, ..Settings::default() };
-    let gateway = arena.gateway(settings, &behind)?;
+    let gateway = arena.gateway(settings, behind)?;
     let (shared, watch) = (Shared::default(), Stopwatch::start());
     // A rate of one for each client in each lifetime, and as much time again.
-    let longest = effort.lifetime.mul_f64(2.0 * (1.0 + effort.replacements as f64 / CLIENTS as f64));
+    let longest = load.lifetime.mul_f64(2.0 * (1.0 + load.replacements as f64 / CLIENTS as f64));
     let clients: Vec<usize> = (0..=CLIENTS).collect();
     let seen = herd::in_threads(clients, |number| {
         if number < CLIENTS {
-            return use_it(&gateway.door, number, &shared).map(Some);
+            return use_it(&gateway.door, number, load, &shared).map(Some);
         }
         // The last one is not a client: it ends the others.
-        while shared.replaced.load(Ordering::Relaxed) < effort.replacements && watch.elapsed() < longest {
+        while shared.replaced.load(Ordering::Relaxed) < load.replacements && watch.elapsed() < longest {
             clock::nap(Duration::from_millis(50));
         }
         shared.over.store(true, Ordering::Relaxed);
         Ok(None)
     });
     let seen = seen.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
-    let opened = runtime.block_on(behind.cluster()?.count("accepted"))?;
     let took = watch.elapsed().as_secs_f64();
     let mut all = Seen::new()?;
     for one in seen.into_iter().flatten() {
@@ -104,33 +147,29 @@ pub(super) fn measure(arena: &Arena, runtime: &Runtime, report: &mut Report) -> 
             *all.failures.entry(failure).or_default() += count;
         }
     }
-    add_goals(&all, &name, effort.replacements, report)?;
     let replaced = all.first.len();
-    report.note(format!(
-        "{name}: {replaced} in {took:.0} s, {:.1} a second; {} other statements; the server had {opened} sessions",
-        replaced as f64 / took,
-        all.others.len(),
-    ));
+    let rate = replaced as f64 / took;
+    let others = all.others.len();
+    report.note(format!("{name}: {replaced} in {took:.0} s, {rate:.1} a second; {others} other statements"));
     for (failure, count) in all.failures.iter().take(5) {
         report.note(format!("{name}: {count} times {failure:?}"));
     }
-    Ok(())
+    Ok(all)
 }
 
-fn add_goals(all: &Seen, name: &str, wanted: u64, report: &mut Report) -> anyhow::Result<()> {
-    let millis = |times: &Histogram<u64>, quantile| times.value_at_quantile(quantile) as f64 / 1e6;
+fn millis(times: &Histogram<u64>, quantile: f64) -> f64 {
+    times.value_at_quantile(quantile) as f64 / 1e6
+}
+
+fn add_goals(all: &Seen, name: &str, wanted: u64, report: &mut Report) {
     report.at_least(format!("{name}: how many"), all.first.len(), wanted as f64, "replacements");
     report.at_most(format!("{name}: failures"), all.failures.values().sum::<u64>(), 0.0, "failures");
     report.at_most(format!("{name}: lost settings"), all.lost_settings, 0.0, "settings");
     report.at_most(format!("{name}: wrong rows"), all.wrong, 0.0, "rows");
     report.at_most(format!("{name}: transactions in two sessions"), all.torn, 0.0, "transactions");
-    let round_trip = millis(&all.others, 0.5);
-    report.at_most(
-        format!("{name}: p99 of the first statement after one, minus p99 of others and a round trip"),
-        millis(&all.first, 0.99) - millis(&all.others, 0.99) - round_trip,
-        1.0,
-        "ms",
-    );
+}
+
+fn add_times(all: &Seen, name: &str, report: &mut Report) -> anyhow::Result<()> {
     for (quantile, share) in [("p50", 0.5), ("p99", 0.99), ("longest", 1.0)] {
         let rows = [("the first after a replacement", &all.first), ("others", &all.others)];
         let rows = rows.map(|(row, times)| Figures::of(row, vec![millis(times, share)]));
@@ -141,17 +180,18 @@ fn add_goals(all: &Seen, name: &str, wanted: u64, report: &mut Report) -> anyhow
 }
 
 /// One client, until all are told to end.
-fn use_it(door: &Door, number: usize, shared: &Shared) -> anyhow::Result<Seen> {
+fn use_it(door: &Door, number: usize, load: Load, shared: &Shared) -> anyhow::Result<Seen> {
     let (path, zone) = (format!("client_{number}"), format!("Etc/GMT-{}", number % 12 + 1));
-    let mut client = Client { path, zone, session: None, seen: Seen::new()?, shared };
+    let statement = format!("{STATEMENT}{}", load.session);
+    let mut client = Client { path, zone, statement, session: None, seen: Seen::new()?, shared };
     // They do not all ask at the same time.
-    clock::nap(PAUSE.mul_f64(number as f64 / CLIENTS as f64));
+    clock::nap(load.pause.mul_f64(number as f64 / CLIENTS as f64));
     let mut connection = client.connect(door)?;
     for turn in 0_u32.. {
         if shared.over.load(Ordering::Relaxed) {
             break;
         }
-        clock::nap(PAUSE);
+        clock::nap(load.pause);
         let done = if turn % TRANSACTIONS == 0 {
             client.transaction(&mut connection, turn)
         } else {
@@ -173,6 +213,7 @@ struct Client<'a> {
     /// Its settings.
     path: String,
     zone: String,
+    statement: String,
     /// The session of the server that answered last.
     session: Option<String>,
     seen: Seen,
@@ -184,7 +225,7 @@ impl Client<'_> {
         let mut connection = Connection::open(door)?;
         connection.ask(&wire::query(&format!("SET search_path = {}", self.path)))?;
         connection.ask(&wire::query(&format!("SET TimeZone = '{}'", self.zone)))?;
-        connection.ask(&wire::prepare("s", STATEMENT))?;
+        connection.ask(&wire::prepare("s", &self.statement))?;
         Ok(connection)
     }
 

@@ -124,7 +124,9 @@ impl Answers {
             }
             match self.session.hang_up(out) {
                 HungUp::Drain => {}
-                HungUp::Left(left) => return Poll::Ready(if self.to_server.is_empty() { Ok(left) } else { Err(USELESS) }),
+                HungUp::Left(left) => {
+                    return Poll::Ready(if self.to_server.is_empty() { Ok(left) } else { Err(USELESS) });
+                }
                 HungUp::Useless => return Poll::Ready(Err(USELESS)),
             }
         }
@@ -159,7 +161,9 @@ mod tests {
     }
 
     /// What becomes of a connection whose server does this.
-    fn settle(server: impl AsyncFnOnce(&VirtualTime, DuplexStream)) -> Option<Result<LeftBehind, &'static str>> {
+    fn settle(
+        server: impl AsyncFnOnce(&VirtualTime, DuplexStream),
+    ) -> Option<Result<LeftBehind, &'static str>> {
         let time = VirtualTime::new();
         let (mut near, far) = tokio::io::duplex(16);
         let mut answers = asked();

@@ -190,6 +190,8 @@ async fn who_does_not_finish_is_cut_off_and_counted() {
         assert_eq!(code(&error), expected, "{error:?}");
     }
     assert_eq!(world.gateway.clients(), 0);
+    // The statements end.
+    world.cluster.clock().advance(Duration::from_secs(3_600));
     eventually("every connection is closed", || world.cluster.counters().live == 0).await;
 }
 

@@ -57,3 +57,26 @@ async fn in_elastic_mode_with_fewer_connections_than_clients() {
 async fn on_postgresql() {
     clients_notice_nothing(EngineKind::Postgres, "session", 5, 15).await;
 }
+
+#[tokio::test]
+async fn the_next_connection_of_an_idle_client_has_its_settings_before_it_asks() {
+    let world = Plan::default().start().await;
+    let client = world.client().await;
+    client.batch_execute("SET application_name = 'app'").await.unwrap();
+    let backends = world.gateway.backends().remove(0).1;
+    let connections = backends.pool().registry();
+    let statements = world.cluster.counters().statements;
+    // The client has one of them, and perhaps gets one that is retired next.
+    for old in connections.list() {
+        connections.retire(old.id);
+        let is_replaced = || {
+            let list = connections.list();
+            list.len() == 4 && list.iter().all(|listed| listed.id != old.id)
+        };
+        eventually("it is replaced", is_replaced).await;
+    }
+    eventually("it is set", || world.cluster.counters().statements > statements).await;
+    assert_eq!(world.in_use(), 1);
+    let row = client.query_one("SHOW application_name", &[]).await.unwrap();
+    assert_eq!(row.get::<_, String>(0), "app");
+}
