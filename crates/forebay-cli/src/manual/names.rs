@@ -7,7 +7,7 @@ use forebay_dsql::variables;
 use super::page::{Page, files_below, root};
 
 /// Names in capitals that are not ours: those of other programs, and made-up ones of examples.
-const FOREIGN: [&str; 13] = [
+const FOREIGN: [&str; 14] = [
     "ATTR_ERRMODE",
     "AWS_PROFILE",
     "CONN_MAX_AGE",
@@ -16,6 +16,7 @@ const FOREIGN: [&str; 13] = [
     "ERRMODE_EXCEPTION",
     "KNOWN_ISSUES",
     "MYAPP_MAX_CONNS",
+    "PRISMA_SCHEMA_DISABLE_ADVISORY_LOCK",
     "STATUS_TOKEN",
     "SWANLAKE_DUCKDB_THREADS",
     "SWANLAKE_DUCKLAKE_INIT_SQL",

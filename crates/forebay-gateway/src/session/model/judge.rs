@@ -281,7 +281,7 @@ impl State {
             let Some(said) = next.model.step_with_fault(&sent.frame, &sent.world, fault) else { continue };
             (next.sent, next.seen) = (self.sent + 1, self.seen + at + 1);
             next.owed = split(&said).split_off(at + 1);
-            states.extend(next.with_or_without_unnamed(self));
+            states.extend(next.or_otherwise(self));
         }
         states
     }
@@ -299,7 +299,7 @@ impl State {
             let Some(said) = next.model.fault_now(fault) else { break };
             next.seen += 1;
             next.owed = split(&said).split_off(1);
-            states.extend(next.with_or_without_unnamed(self));
+            states.extend(next.or_otherwise(self));
         }
         states
     }
@@ -324,10 +324,19 @@ impl State {
         }
     }
 
-    /// A failed request may have removed the unnamed statement, or the server may not have got so far.
-    fn with_or_without_unnamed(self, before: &Self) -> Vec<Self> {
-        let mut other = self.clone();
-        if other.model.exchange_unnamed(&before.model) { vec![self, other] } else { vec![self] }
+    /// What else may be, of what the client cannot see: a failed request may have removed the unnamed statement, or the server may not have got so far;
+    /// and the backend may have been gone before the error, or not.
+    fn or_otherwise(self, before: &Self) -> Vec<Self> {
+        let mut states = vec![self];
+        for change in [ModelServer::exchange_unnamed, ModelServer::keep_exits] {
+            for place in 0..states.len() {
+                let mut other = states[place].clone();
+                if change(&mut other.model, &before.model) {
+                    states.push(other);
+                }
+            }
+        }
+        states
     }
 }
 

@@ -246,9 +246,12 @@ impl ModelServer {
             Transaction::Failed => {}
             _ => self.end_implicit(false),
         }
-        // A conflict leaves it as it is.
-        if fault.is_some() && error.sqlstate != "40001" {
-            self.backend_is_gone();
+        if fault.is_some() {
+            // A conflict leaves the backend as it is.
+            if error.sqlstate != "40001" {
+                self.backend_is_gone();
+            }
+            self.free_statements();
         }
         self.queue.clear();
         if extended {

@@ -77,6 +77,11 @@ impl ModelServer {
             self.portals.clear();
             self.settings.roll_back();
         }
+    }
+
+    /// What the client did not see described, because of a fault, the next backend may describe in another way. Later the client cannot tell when
+    /// it gets that one.
+    pub(super) fn free_statements(&mut self) {
         for prepared in self.statements.values_mut() {
             prepared.free |= !prepared.described;
         }

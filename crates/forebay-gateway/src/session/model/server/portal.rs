@@ -101,4 +101,14 @@ impl ModelServer {
             .and_then(|(name, _)| self.portals.get(name))
             .is_some_and(|portal| portal.prepared.op == Op::Commit)
     }
+
+    /// Puts back portals that end a failed transaction. Whether there are any: they may have been bound when the backend was gone already.
+    pub(in crate::session::model) fn keep_exits(&mut self, before: &Self) -> bool {
+        let exits =
+            before.portals.iter().filter(|(_, portal)| self.gone && self.is_exit(&portal.prepared.op));
+        let exits: Vec<_> = exits.map(|(name, portal)| (name.clone(), portal.clone())).collect();
+        let any = exits.iter().any(|(name, _)| !self.portals.contains_key(name));
+        self.portals.extend(exits);
+        any
+    }
 }
