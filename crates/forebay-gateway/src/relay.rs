@@ -372,13 +372,14 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
             self.clock.look_soon();
         }
         let Some(reason) = reason else { return };
-        // While the client is idle, so that its next statement need not wait for its settings.
+        // While the client is idle, so that its next statement need not wait for its settings and statements.
         let next =
             if reason == DUE && self.policy.mode == Mode::Session { self.younger(context) } else { None };
         if self.detach_if_idle(reason, out)
             && let (Place::None, Some(next)) = (&self.place, next)
         {
             self.attach(next, out);
+            self.session.prepare_ahead(out);
         }
     }
 

@@ -12,6 +12,7 @@
 //!                ▲              ▼
 //!  client ◀── from_server ◀── server.rs    takes answers off the queue; swallows or replaces some
 //!                               restore.rs  attach, detach: settings and statements follow the client
+//!                               ahead.rs    the next backend has the client's statements before the client asks
 //!                               again.rs    the statement met a change of the schema, and nothing has happened: it is sent once more
 //!                               failure.rs  the backend is gone, or the statement was cancelled: what the client is told
 //! ```
@@ -19,6 +20,7 @@
 //! Frames pass in runs: only headers are looked at, and a run is copied once. Frames that act on the session are read whole.
 
 mod again;
+mod ahead;
 mod answer;
 mod assignment;
 mod client;
@@ -216,6 +218,8 @@ struct Backend {
     first: Option<First>,
     /// The session changed the schema before it got this backend. On one connection it would not meet its own change, at any statement.
     behind: bool,
+    /// Once the settings are restored, the client's statements are prepared.
+    ahead: bool,
     /// What was in force before the settings are restored.
     restoring: Arc<Settings>,
     /// What `read_settings` has read so far.

@@ -225,7 +225,7 @@ impl VirtualSession {
     }
 
     /// Parse or Close, so that the backend has what the client has.
-    fn agree(&mut self, name: &[u8], out: &mut Outbox) {
+    pub(super) fn agree(&mut self, name: &[u8], out: &mut Outbox) {
         let Some(statement) = self.statements.get(name).statement.clone() else {
             return self.close_on_backend(name, out);
         };

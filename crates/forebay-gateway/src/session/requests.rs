@@ -32,6 +32,8 @@ pub(super) enum Request {
     /// Describe of such a statement: is it still what the client has seen?
     OurDescribe(Arc<Statement>),
     OurClose(Option<Box<Change>>),
+    /// The Sync behind a statement that was prepared ahead.
+    OurSync,
     /// Something that the server refuses. The client gets another error.
     OurRefusal(Box<crate::protocol::ServerError>),
     /// An extended request for a setting: it is answered by a frame of this type.
@@ -61,6 +63,7 @@ impl Request {
                 | Self::Batch(_)
                 | Self::Sync
                 | Self::FunctionCall
+                | Self::OurSync
                 | Self::OurRestore(_)
                 | Self::OurReading
                 | Self::OurBlock
@@ -79,6 +82,7 @@ impl Request {
             Self::OurParse(_)
                 | Self::OurDescribe(_)
                 | Self::OurClose(_)
+                | Self::OurSync
                 | Self::OurRefusal(_)
                 | Self::OurSetting(_)
                 | Self::OurRestore(_)
@@ -138,6 +142,11 @@ impl Requests {
     /// Whether they are one segment of the client, with nothing behind it.
     pub(super) fn are_one_segment(&self) -> bool {
         self.segments == 1 && self.queue.back().is_some_and(Request::ends_segment)
+    }
+
+    /// Whether they prepare statements that the client has not asked for yet.
+    pub(super) fn are_ahead(&self) -> bool {
+        self.queue.iter().any(|request| matches!(request, Request::OurSync))
     }
 
     /// Whether the last one is an extended request, behind which no Sync was sent.
@@ -201,7 +210,7 @@ impl Requests {
     /// The server reports an error in an extended request: it skips everything up to the next Sync. What the skipped ones would have changed is
     /// undone. Whether the Sync is still to come.
     pub(super) fn skip_to_sync(&mut self, statements: &mut Statements) -> bool {
-        let count = self.queue.iter().position(|request| matches!(request, Request::Sync));
+        let count = self.queue.iter().position(|request| matches!(request, Request::Sync | Request::OurSync));
         self.drop_first(count.unwrap_or(self.queue.len()), statements);
         count.is_none()
     }

@@ -35,6 +35,7 @@ impl VirtualSession {
             ending: false,
             first: Some(First::default()),
             behind: self.changed_schema,
+            ahead: false,
             restoring: Arc::default(),
             reading: Settings::default(),
             refusal: Vec::new(),
@@ -89,6 +90,7 @@ impl VirtualSession {
             backend.restoring = Arc::default();
             self.catch_up(out);
             self.answered();
+            self.go_ahead(out);
             return;
         }
         let fields = crate::protocol::ErrorFields::read(&refusal);

@@ -324,6 +324,11 @@ impl VirtualSession {
             self.answered();
             return;
         }
+        if self.requests.are_ahead() {
+            // It stays as it is. When the client uses it, this is found again.
+            self.answered();
+            return;
+        }
         self.requests.pop();
         self.close_on_backend(&statement.name, out);
         // Drivers prepare again only if all of this is as PostgreSQL has it.
@@ -361,6 +366,10 @@ impl VirtualSession {
                 let attempts = *attempts;
                 run.flush(&mut out.to_client);
                 self.restored(attempts, out);
+                return Ok(Way::Drop);
+            }
+            Some(Request::OurSync) => {
+                self.answered();
                 return Ok(Way::Drop);
             }
             Some(Request::OurReading) => {
@@ -417,6 +426,10 @@ impl VirtualSession {
         let fields = ErrorFields::read(body);
         if fields.is_fatal() {
             return self.fatal();
+        }
+        if self.requests.are_ahead() {
+            self.requests.skip_to_sync(&mut self.statements);
+            return Way::Drop;
         }
         self.copying = false;
         match self.requests.first_mut() {

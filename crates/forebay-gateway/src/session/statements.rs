@@ -193,6 +193,14 @@ impl Statements {
         self.named.len()
     }
 
+    /// Those with a name that the client has and the backend lacks, and when each was changed last.
+    pub(super) fn lacking(&self) -> impl Iterator<Item = (u64, Arc<Statement>)> {
+        self.named.values().filter(|slot| !slot.on_backend).filter_map(|slot| {
+            let statement = slot.statement.as_ref()?;
+            Some((slot.since, Arc::clone(statement)))
+        })
+    }
+
     /// Whether the client has one.
     pub(super) fn any(&self) -> bool {
         self.unnamed.statement.is_some() || self.named.values().any(|slot| slot.statement.is_some())

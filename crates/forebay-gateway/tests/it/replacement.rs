@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dsql_local::EngineKind;
+use tokio_postgres::error::SqlState;
 
 use crate::world::{Plan, World, eventually};
 
@@ -59,13 +60,16 @@ async fn on_postgresql() {
 }
 
 #[tokio::test]
-async fn the_next_connection_of_an_idle_client_has_its_settings_before_it_asks() {
+async fn the_next_connection_of_an_idle_client_has_its_settings_and_statements_before_it_asks() {
     let world = Plan::default().start().await;
     let client = world.client().await;
+    client.batch_execute("CREATE TABLE t (id int PRIMARY KEY)").await.unwrap();
     client.batch_execute("SET application_name = 'app'").await.unwrap();
+    let statement = client.prepare("SELECT id FROM t").await.unwrap();
+    client.batch_execute("DROP TABLE t").await.unwrap();
     let backends = world.gateway.backends().remove(0).1;
     let connections = backends.pool().registry();
-    let statements = world.cluster.counters().statements;
+    let before = world.cluster.counters();
     // The client has one of them, and perhaps gets one that is retired next.
     for old in connections.list() {
         connections.retire(old.id);
@@ -75,8 +79,12 @@ async fn the_next_connection_of_an_idle_client_has_its_settings_before_it_asks()
         };
         eventually("it is replaced", is_replaced).await;
     }
-    eventually("it is set", || world.cluster.counters().statements > statements).await;
+    eventually("it is set", || world.cluster.counters().statements > before.statements).await;
+    // That nobody hears of.
+    eventually("it fails to prepare", || world.cluster.counters().errors > before.errors).await;
     assert_eq!(world.in_use(), 1);
     let row = client.query_one("SHOW application_name", &[]).await.unwrap();
     assert_eq!(row.get::<_, String>(0), "app");
+    let error = client.query(&statement, &[]).await.unwrap_err();
+    assert_eq!(error.code(), Some(&SqlState::UNDEFINED_TABLE));
 }

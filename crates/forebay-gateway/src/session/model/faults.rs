@@ -62,6 +62,9 @@ impl Harness for Run {
     fn sent(&mut self, client: &mut Client) -> Result<(), String> {
         if client.is_over() || self.rng.below(4) > 0 {
             self.check(client)?;
+            if !client.is_over() && self.rng.below(4) == 0 {
+                self.exchange(client)?;
+            }
         }
         if self.rng.below(self.rate * 2) == 0 {
             self.hang_up(client)?;
@@ -378,6 +381,7 @@ fn whatever_happens_a_client_sees_a_postgresql_session_that_fails_in_places() {
             (counts.conflicts, "conflicts"),
             (counts.own_changes, "own changes met"),
             (counts.replaced, "replacements"),
+            (counts.ahead, "statements prepared ahead"),
             (counts.dismissed, "dismissals by a drain"),
             (counts.all_at_once, "cuts, cancels and hang-ups at once during a drain"),
             (counts.values, "values"),

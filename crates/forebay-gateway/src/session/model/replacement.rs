@@ -17,6 +17,8 @@ use crate::session::{
 struct Counts {
     replacements: u64,
     cuts: u64,
+    /// Statements were prepared ahead, without settings before them.
+    ahead: u64,
     /// A session has met its own change of the schema.
     own_changes: u64,
 }
@@ -118,6 +120,18 @@ impl Run {
         client.take(out);
     }
 
+    /// Before the client asks for it. Its statements may come ahead, and it may go on meanwhile.
+    fn attach_ahead(&mut self, client: &mut Client) -> Result<(), String> {
+        self.attach(client);
+        if self.rng.below(4) > 0 {
+            let mut out = Outbox::default();
+            client.session.prepare_ahead(&mut out);
+            self.counts.ahead += u64::from(!out.to_server.is_empty());
+            client.take(out);
+        }
+        if self.rng.below(2) == 0 { self.settle(client) } else { Ok(()) }
+    }
+
     /// Lets everything happen that is under way.
     fn settle(&mut self, client: &mut Client) -> Result<(), String> {
         loop {
@@ -168,8 +182,7 @@ impl Run {
     fn disturb(&mut self, client: &mut Client) -> Result<(), String> {
         if client.backend.is_none() {
             if self.rng.below(4) == 0 && client.session.is_idle() {
-                self.attach(client);
-                self.settle(client)?;
+                self.attach_ahead(client)?;
             }
             return Ok(());
         }
@@ -184,8 +197,7 @@ impl Run {
                 }
                 self.counts.replacements += 1;
                 if self.rng.below(2) == 0 {
-                    self.attach(client);
-                    self.settle(client)?;
+                    self.attach_ahead(client)?;
                 }
             }
             (Detach::Now, 3) => {
@@ -293,11 +305,15 @@ fn a_client_sees_what_it_would_see_on_one_connection() {
     for counts in search(run) {
         sum.replacements += counts.replacements;
         sum.cuts += counts.cuts;
+        sum.ahead += counts.ahead;
         sum.own_changes += counts.own_changes;
     }
     println!("{sum:?}");
     let sessions = sessions();
-    let enough = sum.replacements > sessions && sum.cuts > sessions / 4 && sum.own_changes > sessions / 50;
+    let enough = sum.replacements > sessions
+        && sum.cuts > sessions / 4
+        && sum.ahead > sessions / 20
+        && sum.own_changes > sessions / 50;
     assert!(only_seed().is_some() || enough, "{sum:?}");
 }
 

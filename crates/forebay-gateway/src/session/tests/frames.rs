@@ -1,6 +1,6 @@
 //! Frames, short to write.
 
-use crate::protocol::{ServerError, write};
+use crate::protocol::{ServerError, server, write};
 
 pub(super) fn query(sql: &str) -> Vec<u8> {
     let mut frame = Vec::new();
@@ -48,6 +48,24 @@ pub(super) fn ready(status: u8) -> Vec<u8> {
 pub(super) fn complete(tag: &str) -> Vec<u8> {
     let mut frame = Vec::new();
     write::command_complete(&mut frame, tag);
+    frame
+}
+
+/// What describes a statement without parameters, before its columns.
+pub(super) fn no_parameters() -> Vec<u8> {
+    let mut frame = Vec::new();
+    write::frame(&mut frame, server::PARAMETER_DESCRIPTION, |out| out.extend_from_slice(&[0, 0]));
+    frame
+}
+
+/// Rows have one column, of this type.
+pub(super) fn column(oid: u32) -> Vec<u8> {
+    let mut frame = Vec::new();
+    write::frame(&mut frame, server::ROW_DESCRIPTION, |out| {
+        out.extend_from_slice(b"\0\x01a\0\0\0\0\0\0\0");
+        out.extend_from_slice(&oid.to_be_bytes());
+        out.extend_from_slice(&[0, 4, 0xff, 0xff, 0xff, 0xff, 0, 0]);
+    });
     frame
 }
 

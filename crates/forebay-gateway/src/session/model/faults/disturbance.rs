@@ -136,7 +136,7 @@ impl Run {
     }
 
     /// Takes the backend away, if that is allowed.
-    fn exchange(&mut self, client: &mut Client) -> Result<(), String> {
+    pub(super) fn exchange(&mut self, client: &mut Client) -> Result<(), String> {
         if client.backend.is_none() || !client.to_server.is_empty() {
             return Ok(());
         }
@@ -151,10 +151,27 @@ impl Run {
                 } else {
                     self.pool.push(Backend { model, memory });
                 }
+                client.take(out)?;
+                return self.attach_ahead(client);
             }
             Detach::AfterReadingSettings => client.session.read_settings(&mut out),
             Detach::Not(_) => {}
         }
+        client.take(out)
+    }
+
+    /// Sometimes the next backend comes before the client asks for it, and its statements with it.
+    fn attach_ahead(&mut self, client: &mut Client) -> Result<(), String> {
+        if self.rng.below(2) == 0 {
+            return Ok(());
+        }
+        self.attach(client)?;
+        if client.backend.is_none() || self.rng.below(4) == 0 {
+            return Ok(());
+        }
+        let mut out = Outbox::default();
+        client.session.prepare_ahead(&mut out);
+        self.counts.ahead += u64::from(!out.to_server.is_empty());
         client.take(out)
     }
 }

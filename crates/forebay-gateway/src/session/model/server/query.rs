@@ -12,7 +12,6 @@ use crate::session::model::statement::{Op, split};
 impl ModelServer {
     pub(super) fn query(&mut self, text: &str, world: &World) {
         self.statements.remove(&b""[..]);
-        self.portals.remove(&b""[..]);
         self.queue = split(text);
         // PostgreSQL parses all of it before it runs any of it; analysis comes one by one.
         if self.queue.iter().any(|statement| statement.trim() == "SYNTAX") {
@@ -49,6 +48,8 @@ impl ModelServer {
     fn statement(&mut self, sql: &str, world: &World) -> Outcome {
         let op = Op::read(sql);
         self.admit(&op)?;
+        // Each statement that is let in gets the unnamed portal.
+        self.portals.remove(&b""[..]);
         let prepared = Prepared {
             op,
             parameters: Vec::new(),
