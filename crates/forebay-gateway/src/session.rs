@@ -275,7 +275,7 @@ pub struct VirtualSession {
     unsynced: bool,
     /// A Flush was sent behind the last frame of the client.
     flushed: bool,
-    /// Extended requests have begun a transaction that the Sync will end.
+    /// Extended requests have executed something in a transaction that the Sync will end.
     implicit: bool,
     /// The server takes copy data, and its end was not sent.
     copying: bool,

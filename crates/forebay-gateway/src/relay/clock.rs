@@ -113,7 +113,8 @@ impl Clock {
         self.kept_until = remaining.filter(|_| due).map(|remaining| remaining / 2);
         self.every_now =
             remaining.map_or(self.every, |remaining| (remaining / 40).clamp(SHORTEST, self.every));
-        (self.waits, self.has_backend, self.due, self.doing) = (false, true, false, None);
+        // What the client does goes on, or began when it was seen to: an idle one may have got this before it asked.
+        (self.waits, self.has_backend, self.due) = (false, true, false);
     }
 
     pub(super) fn detached(&mut self) {
@@ -335,6 +336,22 @@ mod tests {
             scene.clock.set_due(true, Some(left * SECOND));
             assert_eq!(scene.clock.is_due(), is_due, "{left}");
         }
+    }
+
+    #[test]
+    fn an_idle_client_is_idle_while_its_backends_are_replaced() {
+        let mut scene = Scene::new(Policy { idle_timeout: Some(10 * SECOND), ..policy() });
+        let mut look = 0;
+        let late = scene.looks(20, |scene| {
+            look += 1;
+            if look % 3 == 0 {
+                scene.session.detach();
+                scene.clock.detached();
+                scene.session.attach(Memory::default(), &Reported::default(), &mut Outbox::default());
+                scene.clock.attached(Some(60 * SECOND), false);
+            }
+        });
+        is_dismissed(late, "57P05");
     }
 
     #[test]

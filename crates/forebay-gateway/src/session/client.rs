@@ -258,7 +258,7 @@ impl VirtualSession {
         let verdict = match scan::read(text, self.backslash_escapes()) {
             Meaning::Plain(flags) => {
                 self.note(flags);
-                self.forget_unnamed();
+                self.forget_unnamed(text);
                 self.requests.push(Request::Query(flags));
                 Verdict::Pass
             }
@@ -269,7 +269,7 @@ impl VirtualSession {
                 }
                 Some(translation) => {
                     self.note(translation.flags);
-                    self.forget_unnamed();
+                    self.forget_unnamed(text);
                     if translation.holds {
                         self.hold = Hold::All;
                     }
@@ -297,9 +297,14 @@ impl VirtualSession {
         self.hold = Hold::All;
     }
 
-    /// A Query removes the unnamed statement and the unnamed portal.
-    fn forget_unnamed(&mut self) {
-        self.portals.remove(b"");
+    /// A Query removes the unnamed statement. Its first statement takes the unnamed portal, if it is let in.
+    fn forget_unnamed(&mut self, text: &[u8]) {
+        if self.portals.get(b"").is_some()
+            && self.status != TransactionStatus::Failed
+            && !scan::pieces(text, self.backslash_escapes()).is_empty()
+        {
+            self.portals.remove(b"");
+        }
         let slot = self.statements.get(b"");
         let in_flight = !self.requests.is_empty();
         if slot.is_free() && !(in_flight && slot.since >= self.answered_segment) {

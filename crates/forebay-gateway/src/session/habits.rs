@@ -296,16 +296,17 @@ impl VirtualSession {
 
     /// Execute of a portal that is complete.
     fn execute_again(&mut self, portal: &[u8], step: &Step, run: &mut Run<'_>, out: &mut Outbox) -> Verdict {
-        if matches!(step.answer, Answer::Void | Answer::Pass) || self.status == TransactionStatus::Failed {
+        let server_answers = matches!(step.answer, Answer::Void | Answer::Pass);
+        if !server_answers && !self.requests.is_empty() {
+            // One of them may make the transaction fail, and then this fails with that. Or it may end one that has failed.
+            self.drain(run, out);
+            return Verdict::Hold;
+        }
+        if server_answers || self.status == TransactionStatus::Failed {
             // The server has no row left, either.
             self.unsynced = true;
             self.requests.push(Request::Execute(Flags::default(), None));
             return Verdict::Pass;
-        }
-        if !self.requests.is_empty() {
-            // One of them may make the transaction fail, and then this fails with that.
-            self.drain(run, out);
-            return Verdict::Hold;
         }
         run.flush(&mut out.to_server);
         self.unsynced = true;

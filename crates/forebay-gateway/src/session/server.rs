@@ -170,6 +170,7 @@ impl VirtualSession {
             (server::EMPTY_QUERY | server::PORTAL_SUSPENDED, Some(R::Execute(flags, statement))) => {
                 self.unsure_now |= flags.has(Flags::UNSURE);
                 let statement = statement.take();
+                self.implicit |= kind == server::PORTAL_SUSPENDED;
                 self.answered();
                 // Its first row is its last, though the server has not looked for another.
                 if let Some(step) = statement.as_deref().and_then(|statement| statement.step.as_deref()) {
@@ -178,7 +179,6 @@ impl VirtualSession {
                 Way::Pass
             }
             (server::PARSE_COMPLETE, Some(R::Parse(_))) | (server::BIND_COMPLETE, Some(R::Bind)) => {
-                self.implicit = true;
                 self.answered();
                 Way::Pass
             }

@@ -108,7 +108,7 @@ impl Run {
     /// A backend of the pool or a new one; sometimes there is none.
     fn attach(&mut self, client: &mut Client) -> Result<(), String> {
         let mut out = Outbox::default();
-        if self.rng.below(self.rate * 2) == 0 {
+        if client.session.wants_backend() && self.rng.below(self.rate * 2) == 0 {
             client.judge.disturbed = true;
             self.counts.refused += 1;
             client.session.fail(&ServerError::error("53300", "no connection"), &mut out);

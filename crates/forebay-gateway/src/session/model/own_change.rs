@@ -35,7 +35,11 @@ impl OwnChange {
     }
 
     fn meet(&mut self, backend: &mut ModelServer) {
-        backend.conflicts += u32::from(std::mem::take(&mut self.waits));
+        if std::mem::take(&mut self.waits) {
+            // At once, whatever was left over there.
+            backend.conflicts += 1;
+            backend.spared = 0;
+        }
     }
 
     pub(super) fn left(&mut self, backend: &ModelServer) {

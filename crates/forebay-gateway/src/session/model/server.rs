@@ -57,6 +57,8 @@ pub(crate) struct ModelServer {
     queue: Vec<String>,
     /// Whether several statements share an implicit transaction.
     several: bool,
+    /// Extended requests have executed something in the transaction that is under way.
+    executed: bool,
     /// Refuses what Aurora DSQL refuses.
     dsql: bool,
     /// Says nothing about settings.
@@ -97,6 +99,7 @@ impl ModelServer {
             copy: None,
             queue: Vec::new(),
             several: false,
+            executed: false,
             dsql,
             quiet: false,
             conflicts: 0,

@@ -299,3 +299,21 @@ fn a_rollback_to_a_savepoint_takes_settings_back() {
     scene.attach(Memory::default());
     assert_eq!(scene.sent(), ["QSET search_path TO a"]);
 }
+
+/// In a failed block, the server lets no statement in that would take the unnamed portal. So that still ends the block.
+#[test]
+fn a_portal_that_ends_a_failed_block_outlives_a_query_there() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("BEGIN"), query("SELECT 1/0")]);
+    scene.server(&[complete("BEGIN"), ready(b'T'), error("22012", "division by zero"), ready(b'E')]);
+    scene.client(&[parse("", "ROLLBACK"), bind(""), bare(client::SYNC), query("SELECT 1")]);
+    scene.server(&[bare(b'1'), bare(b'2'), ready(b'E'), error("25P02", "it is aborted"), ready(b'E')]);
+    scene.client(&[execute(), query("SET TimeZone = 'Etc/GMT'"), bare(client::SYNC)]);
+    scene.server(&[complete("ROLLBACK"), complete("SET"), ready(b'I'), ready(b'I')]);
+    scene.sent();
+    assert_eq!(scene.session.can_detach(), Detach::Now);
+    scene.session.detach();
+    scene.client(&[query("SELECT 2")]);
+    scene.attach(Memory::default());
+    assert_eq!(scene.sent(), ["QSET TimeZone = 'Etc/GMT'"]);
+}

@@ -17,7 +17,7 @@ impl ModelServer {
         if self.queue.iter().any(|statement| statement.trim() == "SYNTAX") {
             return self.fail(&error("42601", "syntax error at or near \"SYNTAX\""), false);
         }
-        self.several = self.queue.len() > 1 || self.transaction == Transaction::Implicit;
+        self.several = self.queue.len() > 1 || self.executed;
         let outcome = self.guarded(|model| {
             if model.queue.is_empty() {
                 write::bare(&mut model.out, server::EMPTY_QUERY);

@@ -66,7 +66,7 @@ impl ModelServer {
             self.ledger.committed.extend(inserted);
         }
         self.settings.end(commit);
-        self.gone = false;
+        (self.gone, self.executed) = (false, false);
         self.savepoints.clear();
         self.portals.clear();
         self.transaction = Transaction::None;
