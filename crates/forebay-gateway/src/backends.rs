@@ -13,6 +13,7 @@ use forebay::CheckoutError;
 use forebay_dsql::{DsqlPool, PooledConnection, RawPostgres};
 use parking_lot::Mutex;
 
+use crate::refusal;
 use crate::seat::Seat;
 use crate::session::{Memory, Reported};
 
@@ -148,7 +149,9 @@ impl Backends {
     pub(crate) fn why_waiting(&self, context: &mut Context<'_>) -> String {
         let asked = std::pin::pin!(self.pool.acquire_within(Duration::ZERO)).poll(context);
         match asked {
-            Poll::Ready(Err(error)) => format!("waiting for a connection to the cluster: {error}"),
+            Poll::Ready(Err(error)) => {
+                format!("waiting for a connection to the cluster: {}", refusal::cause(&error))
+            }
             _ => "waiting for a connection to the cluster".to_owned(),
         }
     }

@@ -95,6 +95,7 @@ impl Gateway {
     ) -> Result<Self, StartError> {
         let policy = LoginPolicy::load(&config)?;
         check_places(&config)?;
+        warn_of(&policy, &*runtime);
         let shared = Arc::new(Shared {
             login: LoginShared::new(policy, Arc::clone(&runtime)),
             clients: Clients::new(config.peers.as_ref().map(|peers| peers.id)),
@@ -217,6 +218,7 @@ impl Gateway {
             tracing::warn!(setting, "this setting was changed, but needs a restart");
         }
         *shared.config.write() = Arc::new(config);
+        warn_of(&policy, &*shared.runtime);
         shared.login.replace(policy);
         drop(before);
         Ok(())
@@ -273,6 +275,12 @@ impl fmt::Debug for Gateway {
             .field("addresses", &self.addresses)
             .field("clients", &self.clients())
             .finish_non_exhaustive()
+    }
+}
+
+fn warn_of(policy: &LoginPolicy, runtime: &dyn Runtime) {
+    for warning in policy.warnings(runtime.wall()) {
+        tracing::warn!("{warning}");
     }
 }
 

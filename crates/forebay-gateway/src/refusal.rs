@@ -1,8 +1,18 @@
 //! What the gateway itself tells a client, with the SQLSTATE that PostgreSQL has for it.
 
-use forebay::CheckoutError;
+use std::time::Duration;
+
+use forebay::{CheckoutError, duration};
 
 use crate::protocol::ServerError;
+
+/// Why there is no backend, in the words of those who run a gateway: what to do about it is for them.
+pub(crate) fn cause(error: &CheckoutError) -> String {
+    match error {
+        CheckoutError::Exhausted { max_open, .. } => format!("all {max_open} connections are in use"),
+        error => error.to_string(),
+    }
+}
 
 /// The statement could not get a backend.
 pub(crate) fn no_backend(error: &CheckoutError) -> ServerError {
@@ -16,7 +26,14 @@ pub(crate) fn no_backend(error: &CheckoutError) -> ServerError {
         }
         _ => ("57P03", "try again: the gateway is opening connections to the cluster"),
     };
-    ServerError::error(code, error.to_string()).with_hint(hint)
+    let message = match error {
+        CheckoutError::Exhausted { waited, .. } if !waited.is_zero() => {
+            let waited = duration::show(Duration::new(waited.as_secs(), waited.subsec_millis() * 1_000_000));
+            format!("no connection became free within {waited}: {}", cause(error))
+        }
+        error => cause(error),
+    };
+    ServerError::error(code, message).with_hint(hint)
 }
 
 /// A reload has removed the role of this user while it logged in.

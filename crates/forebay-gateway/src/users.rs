@@ -201,6 +201,11 @@ impl Users {
         roles
     }
 
+    /// Whether the file has a key for names that do not exist.
+    pub(crate) const fn has_decoy_key(&self) -> bool {
+        self.decoy_key.is_some()
+    }
+
     /// A verifier that looks like that of a real user, and fits no password.
     pub(crate) fn decoy(&self, name: &str, process_key: &Hash) -> ScramVerifier {
         ScramVerifier::decoy(self.decoy_key.as_ref().unwrap_or(process_key), name, self.iterations)

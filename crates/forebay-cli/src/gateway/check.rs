@@ -53,6 +53,9 @@ impl Check {
         );
         text += &table(policy.users.iter().map(|user| row(user, config.auth)));
         output::print(&text)?;
+        for warning in policy.warnings(forebay::rt::current()?.wall()) {
+            output::say(&warning);
+        }
         for path in secrets(&config) {
             output::say(&format!("{} can be read by other users of this machine: chmod 600", path.display()));
         }

@@ -132,7 +132,8 @@ async fn drain(gateway: &Running, ending: Ending, grace: Duration, signals: &mut
     match unless_ended(gateway.drain(grace), signals).await {
         Ok(0) => ExitCode::SUCCESS,
         Ok(cut) => {
-            output::say(&format!("{cut} clients were cut off in the middle of a transaction"));
+            let clients = if cut == 1 { "1 client was".to_owned() } else { format!("{cut} clients were") };
+            output::say(&format!("{clients} cut off in the middle of a transaction"));
             ExitCode::FAILURE
         }
         Err(_) => ending.status(),

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use forebay::rt::Runtime;
+use futures_util::future::try_join_all;
 use parking_lot::{Mutex, RwLock};
 
 use super::cluster::Cluster;
@@ -45,21 +46,28 @@ impl Shared {
         policy: &LoginPolicy,
         wait: Duration,
     ) -> Result<BTreeMap<RoleKey, Arc<Backends>>, StartError> {
-        let mut pools = BTreeMap::new();
-        for (role, database) in policy.users.roles() {
-            let key = (role.to_owned(), database.to_owned());
-            let open = self.pools.lock().find(&key);
-            let backends = match open {
-                Some(backends) => backends,
-                None => {
-                    let opened = self.cluster.open(role, database).await;
-                    let pool =
-                        opened.map_err(|error| StartError::Cluster { role: role.to_owned(), error })?;
-                    Arc::new(Backends::new(pool, wait, self.moves))
-                }
-            };
-            pools.insert(key, backends);
-        }
-        Ok(pools)
+        let roles = policy.users.roles().into_iter();
+        // All at once: each waits for a while before it begins, and for the limit that they share.
+        let opened = try_join_all(roles.map(|(role, database)| self.open_pool(role, database, wait))).await?;
+        Ok(opened.into_iter().collect())
+    }
+
+    async fn open_pool(
+        &self,
+        role: &str,
+        database: &str,
+        wait: Duration,
+    ) -> Result<(RoleKey, Arc<Backends>), StartError> {
+        let key = (role.to_owned(), database.to_owned());
+        let open = self.pools.lock().find(&key);
+        let backends = match open {
+            Some(backends) => backends,
+            None => {
+                let opened = self.cluster.open(role, database).await;
+                let pool = opened.map_err(|error| StartError::Cluster { role: role.to_owned(), error })?;
+                Arc::new(Backends::new(pool, wait, self.moves))
+            }
+        };
+        Ok((key, backends))
     }
 }

@@ -33,6 +33,23 @@ pub struct LoginPolicy {
 }
 
 impl LoginPolicy {
+    /// What is allowed and still seldom meant, at this time since 1970: each for a line of a log.
+    #[must_use]
+    pub fn warnings(&self, wall: Duration) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if let Some(why) = self.tls.as_ref().and_then(|tls| tls.out_of_date(wall)) {
+            warnings.push(format!("clients that check the certificate of tls_cert_file refuse it: {why}"));
+        }
+        if self.auth == Authentication::Scram && !self.users.has_decoy_key() {
+            warnings.push(
+                "the users file has no decoy_key, so who compares two gateways, or one before and after a restart, can tell which names exist: \
+                 add decoy_key = \"...\", 32 random bytes in base64 (openssl rand -base64 32)"
+                    .to_owned(),
+            );
+        }
+        warnings
+    }
+
     /// Reads the users and the certificate that `config` names. For a start, and again for every reload: with an error, the old
     /// policy stays as it is.
     ///

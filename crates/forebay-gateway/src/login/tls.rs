@@ -3,12 +3,15 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay::Problem;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig, crypto::ring};
+use rustls::{CertificateError, RootCertStore, ServerConfig, crypto::ring};
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 use tokio_rustls::TlsAcceptor;
 
@@ -23,6 +26,7 @@ pub(super) const PROTOCOL: &[u8] = b"postgresql";
 pub struct TlsServer {
     config: Arc<ServerConfig>,
     binding: Option<Vec<u8>>,
+    chain: Arc<[CertificateDer<'static>]>,
 }
 
 impl fmt::Debug for TlsServer {
@@ -89,12 +93,33 @@ impl TlsServer {
                 builder.with_client_cert_verifier(verifier)
             }
         };
-        let mut config = builder.with_single_cert(chain, key).map_err(of_cert)?;
+        let chain: Arc<[CertificateDer<'static>]> = chain.into();
+        let mut config = builder.with_single_cert(chain.to_vec(), key).map_err(of_cert)?;
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
         // As PostgreSQL: libpq does not resume sessions, and tickets cost time and memory on every connection.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(Self { config: Arc::new(config), binding })
+        Ok(Self { config: Arc::new(config), binding, chain })
+    }
+
+    /// Why clients that check the certificate refuse it at this time since 1970: it has expired, or is not valid yet.
+    #[must_use]
+    pub fn out_of_date(&self, wall: Duration) -> Option<String> {
+        use CertificateError as E;
+        let (own, others) = self.chain.split_first()?;
+        // Dates are looked at before it matters who has signed it.
+        let mut roots = RootCertStore::empty();
+        roots.add(own.clone()).ok()?;
+        let provider = Arc::new(ring::default_provider());
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().ok()?;
+        let anybody = ServerName::try_from("localhost").ok()?;
+        let now = UnixTime::since_unix_epoch(wall);
+        match verifier.verify_server_cert(own, others, &anybody, &[], now) {
+            Err(rustls::Error::InvalidCertificate(
+                why @ (E::Expired | E::ExpiredContext { .. } | E::NotValidYet | E::NotValidYetContext { .. }),
+            )) => Some(why.to_string()),
+            _ => None,
+        }
     }
 
     pub(super) fn acceptor(&self) -> TlsAcceptor {
@@ -152,6 +177,21 @@ fn problem(setting: &'static str, path: &Path, allowed: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_certificate_that_has_expired_is_noticed() {
+        let mut of_2025 = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        (of_2025.not_before, of_2025.not_after) =
+            (rcgen::date_time_ymd(2025, 1, 1), rcgen::date_time_ymd(2025, 12, 31));
+        let key = rcgen::KeyPair::generate().unwrap();
+        let own = of_2025.self_signed(&key).unwrap();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let tls = TlsServer::new(vec![own.der().clone()], key, None).unwrap();
+        let years = |years: f64| Duration::from_secs_f64(years * 365.25 * 86_400.0);
+        assert!(tls.out_of_date(years(54.5)).unwrap().contains("not valid yet"));
+        assert_eq!(tls.out_of_date(years(55.5)), None);
+        assert!(tls.out_of_date(years(56.5)).unwrap().contains("expired"));
+    }
 
     #[test]
     fn the_key_of_another_certificate_is_named() {

@@ -53,8 +53,10 @@ impl Harness for Run {
         }
         // Nothing but this may end in a conflict, which the client must not see.
         client.own_change.meets(client.backend.as_mut());
+        client.meets = true;
         self.send_parts(client, frames)?;
         self.settle(client)?;
+        client.meets = false;
         self.counts.own_changes += u64::from(client.own_change.answered(client.backend.as_mut()));
         Ok(())
     }

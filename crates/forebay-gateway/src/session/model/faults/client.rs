@@ -12,6 +12,8 @@ pub(super) struct Client {
     pub(super) session: VirtualSession,
     pub(super) backend: Option<ModelServer>,
     pub(super) own_change: OwnChange,
+    /// What it has just sent meets a change of its own.
+    pub(super) meets: bool,
     pub(super) judge: Judge,
     /// Half a frame that it sees.
     pub(super) half: Vec<u8>,
@@ -42,6 +44,7 @@ impl Client {
             session,
             backend: None,
             own_change: OwnChange::default(),
+            meets: false,
             judge,
             half: Vec::new(),
             to_server: Vec::new(),

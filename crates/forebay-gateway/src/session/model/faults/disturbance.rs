@@ -106,6 +106,8 @@ impl Run {
     fn say_goodbye(&mut self, client: &mut Client) -> Result<(), String> {
         let halfway = !client.session.partial.is_empty() || client.session.body > 0;
         if self.rng.below(2) == 0 && client.session.takes_more() && !halfway {
+            // What it does not wait for is not sent a second time.
+            client.judge.conflicts |= client.meets;
             let mut out = Outbox::default();
             client
                 .session
