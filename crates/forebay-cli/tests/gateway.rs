@@ -176,6 +176,12 @@ fn check_shows_who_gets_which_role_or_every_problem() {
     assert_eq!(words("app"), ["app", "writer", "postgres", "password", "elastic, 10s", "anywhere"]);
     assert_eq!(words("bi"), ["bi", "reader", "postgres", "password", "elastic, 10s", "unix"]);
     assert!(!said.contains("SCRAM"), "{said}");
+    assert_eq!(text(&good.stderr), "", "there is nothing to warn of");
+    let users = fs::read_to_string(place.0.join("users.toml")).unwrap();
+    let without_key: Vec<&str> = users.lines().filter(|line| !line.starts_with("decoy_key")).collect();
+    place.write("users.toml", &without_key.join("\n"));
+    let warned = check(&["--config", "gateway.toml"], host);
+    assert!(text(&warned.stderr).contains("has no decoy_key"), "{}", text(&warned.stderr));
     fs::set_permissions(place.0.join("users.toml"), fs::Permissions::from_mode(0o644)).unwrap();
     let warned = check(&["--config", "gateway.toml"], host);
     assert!(text(&warned.stderr).contains("can be read by other users"), "{}", text(&warned.stderr));

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use forebay::ConfigError;
+use forebay::rt::{Runtime as _, TokioRuntime};
 use forebay_dsql::OptionsBuilder;
 use forebay_gateway::config::{Authentication, GatewayConfig};
 use forebay_gateway::login::LoginPolicy;
@@ -53,7 +54,8 @@ impl Check {
         );
         text += &table(policy.users.iter().map(|user| row(user, config.auth)));
         output::print(&text)?;
-        for warning in policy.warnings(forebay::rt::current()?.wall()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        for warning in policy.warnings(TokioRuntime::new(runtime.handle().clone()).wall()) {
             output::say(&warning);
         }
         for path in secrets(&config) {
