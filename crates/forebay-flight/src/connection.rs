@@ -89,6 +89,8 @@ pub(crate) struct Connection {
     is_unusable: AtomicBool,
     /// Unusable because it was idle for too long. The server may still have its session.
     is_expired: AtomicBool,
+    /// The server was asked to close its session. Whatever it gets behind that, it may begin another session for.
+    is_session_closing: AtomicBool,
     /// How often the session was given back. A prepared statement of one borrower must not run for the next.
     checkout_generation: AtomicU64,
 }
@@ -127,6 +129,7 @@ impl Connection {
             is_suspect: AtomicBool::new(false),
             is_unusable: AtomicBool::new(false),
             is_expired: AtomicBool::new(false),
+            is_session_closing: AtomicBool::new(false),
             checkout_generation: AtomicU64::new(0),
         });
         connection.keep_session_alive();
@@ -165,6 +168,11 @@ impl Connection {
 
     pub(crate) fn mark_unusable(&self) {
         self.is_unusable.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the server has a session for it that nobody has asked it to close, as far as is known without a call.
+    pub(crate) fn keeps_session(&self) -> bool {
+        self.is_usable() && !self.is_session_closing.load(Ordering::SeqCst)
     }
 
     /// Whether the server may have a session for it, as far as is known without a call.
@@ -330,6 +338,7 @@ impl Connection {
     /// Closes the session on the server, and waits a moment for it. Returns whether the server confirmed it.
     pub(crate) async fn close_session(&self) -> bool {
         let capability = &self.server.close_session;
+        self.is_session_closing.store(true, Ordering::SeqCst);
         let close = self.action("CloseSession", Bytes::new(), None);
         let Some(answer) = rt::within(&*self.server.runtime, CLOSE_SESSION_TIMEOUT, close).await else {
             return false;
@@ -341,6 +350,7 @@ impl Connection {
                 result.is_some_and(|result| result.status == CLOSED)
             }
             Err(status) => {
+                self.is_session_closing.store(false, Ordering::SeqCst);
                 capability.record_refusal(&status);
                 false
             }

@@ -305,11 +305,17 @@ async fn close(connection: &Connection, prepared_statement_handle: Bytes) {
 /// session anyway.
 impl Drop for AsyncPreparedQuery {
     fn drop(&mut self) {
-        let Some(connection) = self.connection.upgrade().filter(|connection| connection.is_usable()) else {
+        let Some(connection) = self.connection.upgrade().filter(|connection| connection.keeps_session())
+        else {
             return;
         };
         let handle = std::mem::take(&mut self.handle);
-        self.runtime.spawn(Box::pin(async move { close(&connection, handle).await }));
+        self.runtime.spawn(Box::pin(async move {
+            // The session may have been closed before this task ran.
+            if connection.keeps_session() {
+                close(&connection, handle).await;
+            }
+        }));
     }
 }
 

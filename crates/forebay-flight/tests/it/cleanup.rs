@@ -223,6 +223,25 @@ fn a_prepared_statement_ends_with_its_client() {
     assert_eq!(server.counters().sessions_ever, 1);
 }
 
+/// The server has closed the session, and the client has not heard of it yet.
+#[test]
+fn a_prepared_statement_that_is_dropped_while_its_session_ends_begins_no_other() {
+    const ROUNDS: u64 = 30;
+    let server = blocking_server(Config::default());
+    for _ in 0..ROUNDS {
+        let mut client = FlightSQLClient::connect(server.url().as_str()).unwrap();
+        let prepared = client.prepare_query("SELECT 1").unwrap();
+        drop(client);
+        // Without a pause: the answer is on its way.
+        while server.counters().sessions_open > 0 {
+            std::thread::yield_now();
+        }
+        drop(prepared);
+        eventually_blocking("its connection is closed", || server.counters().connections_open == 0);
+    }
+    assert_eq!(server.counters().sessions_ever, ROUNDS);
+}
+
 #[tokio::test]
 async fn a_held_prepared_statement_does_not_keep_a_drained_connection_open() {
     let server = server().await;
