@@ -26,6 +26,7 @@ mod assignment;
 mod client;
 mod columns;
 mod failure;
+mod framing;
 #[cfg(test)]
 mod fuzz;
 mod habits;
@@ -58,6 +59,7 @@ pub use self::reported::Reported;
 pub use self::settings::{Settings, StartSettings};
 
 use self::again::First;
+use self::framing::Framing;
 use self::portals::Portals;
 use self::reported::ReportedNow;
 use self::requests::Requests;
@@ -205,6 +207,17 @@ enum Hold {
     All,
 }
 
+/// What the requests may have done that are not answered yet, or lack their Sync.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unanswered {
+    /// One of them may commit.
+    may_commit: bool,
+    /// So may a change of the schema.
+    may_change_schema: bool,
+    /// One of them ends a transaction block. What follows it is outside of one.
+    may_end_block: bool,
+}
+
 /// What a session knows of the backend that it has now.
 #[derive(Debug)]
 struct Backend {
@@ -253,18 +266,8 @@ pub struct VirtualSession {
     hold: Hold,
     /// Frames of the client that wait.
     held: Vec<u8>,
-    /// The beginning of a frame of the client that must be read whole.
-    partial: Vec<u8>,
-    /// The beginning of a frame of the backend that must be read whole.
-    answer: Vec<u8>,
-    /// How much of the body of a frame of the client is to come. It passes unread.
-    body: usize,
-    /// How much of the body of a frame of the backend is to come.
-    answer_body: usize,
-    /// That body of the client's goes nowhere.
-    drop_body: bool,
-    /// That body of the backend's goes nowhere.
-    drop_answer_body: bool,
+    client_side: Framing,
+    server_side: Framing,
     /// An error has come since the last ReadyForQuery, or the transaction block has failed.
     failed: bool,
     /// The client was told an error, and ReadyForQuery is to come.
@@ -291,12 +294,7 @@ pub struct VirtualSession {
     doubtful: bool,
     /// It has sent a change of the schema. Of one that failed or was lost it does not matter: then there may be a copy too many.
     changed_schema: bool,
-    /// Something is unanswered, or lacks its Sync, that may commit.
-    may_commit: bool,
-    /// So does a change of the schema.
-    may_change_schema: bool,
-    /// Something is unanswered that ends a transaction block. What follows it is outside of one.
-    may_be_outside: bool,
+    unanswered: Unanswered,
     pinned: bool,
     over: bool,
     /// Why the transaction has failed, if the client does not know yet.
@@ -327,12 +325,8 @@ impl VirtualSession {
             status: TransactionStatus::Idle,
             hold: Hold::None,
             held: Vec::new(),
-            partial: Vec::new(),
-            answer: Vec::new(),
-            body: 0,
-            answer_body: 0,
-            drop_body: false,
-            drop_answer_body: false,
+            client_side: Framing::default(),
+            server_side: Framing::default(),
             failed: false,
             told_error: false,
             skipping: false,
@@ -346,9 +340,7 @@ impl VirtualSession {
             escapes: false,
             doubtful: false,
             changed_schema: false,
-            may_commit: false,
-            may_change_schema: false,
-            may_be_outside: false,
+            unanswered: Unanswered::default(),
             pinned: false,
             over: false,
             pending: None,
@@ -421,10 +413,8 @@ impl VirtualSession {
             && !self.unsynced
             && !self.skipping
             && self.held.is_empty()
-            && self.partial.is_empty()
-            && self.answer.is_empty()
-            && self.body == 0
-            && self.answer_body == 0
+            && self.client_side.is_between_frames()
+            && self.server_side.is_between_frames()
     }
 
     /// Whether a statement is unanswered.
@@ -490,16 +480,15 @@ impl VirtualSession {
             && self.requests.is_empty()
             && !self.unsynced
             && !self.skipping
-            && self.answer.is_empty()
-            && self.body == 0
-            && self.answer_body == 0
+            && !self.client_side.is_in_body()
+            && self.server_side.is_between_frames()
             && self.backend.as_ref().is_some_and(|backend| !backend.ending)
     }
 
     /// Tells the client something, such as why it waits.
     pub fn notice(&self, notice: &ServerError, out: &mut Outbox) {
         // In the middle of a frame nothing else can be said.
-        let can_be_said = !self.over && (self.answer_body == 0 || self.drop_answer_body);
+        let can_be_said = !self.over && !self.server_side.is_halfway();
         if can_be_said && self.wants_to_hear(notice.severity.as_str().as_bytes()) {
             write::notice(&mut out.to_client, notice);
         }
@@ -520,7 +509,7 @@ impl VirtualSession {
     /// Ends the session with this error.
     fn end(&mut self, error: &ServerError, out: &mut Outbox) {
         // In the middle of a frame nothing else can be said.
-        if !self.over && (self.answer_body == 0 || self.drop_answer_body) {
+        if !self.over && !self.server_side.is_halfway() {
             write::error(&mut out.to_client, error);
         }
         self.over = true;

@@ -100,7 +100,7 @@ impl VirtualSession {
         let mut frames = first.frames;
         // What came since is behind it: all of a frame, or a part.
         frames.append(&mut self.held);
-        frames.append(&mut self.partial);
+        frames.append(&mut self.client_side.partial);
         self.held = frames;
         if !first.begin.is_empty() {
             write::query(&mut out.to_server, b"ROLLBACK");

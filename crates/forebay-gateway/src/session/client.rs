@@ -1,52 +1,12 @@
 //! Frames of the client: which pass, which need something in front, and which must wait.
 
 use super::again::LONGEST_FIRST;
+use super::framing::Run;
 use super::requests::{Batch, Request};
 use super::scan::{self, Flags, Meaning};
 use super::statements::{Change, Slot};
 use super::{Hold, Outbox, TransactionStatus, Violation, VirtualSession};
 use crate::protocol::{HEADER, ServerError, client, header, split_string, write};
-
-/// Frames that pass as they are. They are copied when the run ends.
-pub(super) struct Run<'a> {
-    bytes: &'a [u8],
-    start: usize,
-    at: usize,
-}
-
-impl<'a> Run<'a> {
-    pub(super) const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, start: 0, at: 0 }
-    }
-
-    pub(super) fn rest(&self) -> &'a [u8] {
-        &self.bytes[self.at..]
-    }
-
-    /// The next `count` bytes belong to it, or as many as there are. How many are missing.
-    pub(super) fn pass(&mut self, count: usize) -> usize {
-        let there = count.min(self.bytes.len() - self.at);
-        self.at += there;
-        count - there
-    }
-
-    /// The next `count` bytes do not pass, or as many of them as there are. How many are missing.
-    pub(super) fn skip(&mut self, count: usize, out: &mut Vec<u8>) -> usize {
-        self.flush(out);
-        let missing = self.pass(count);
-        self.start = self.at;
-        missing
-    }
-
-    /// Copies what belongs to it, so that something else can follow.
-    #[inline]
-    pub(super) fn flush(&mut self, out: &mut Vec<u8>) {
-        if self.start < self.at {
-            out.extend_from_slice(&self.bytes[self.start..self.at]);
-        }
-        self.start = self.at;
-    }
-}
 
 /// What becomes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,18 +32,18 @@ enum Needed {
 impl VirtualSession {
     pub(super) fn client_bytes(&mut self, bytes: &[u8], out: &mut Outbox) -> Result<(), Violation> {
         let mut bytes = bytes;
-        while !self.partial.is_empty() {
-            match self.needed(&self.partial)? {
+        while !self.client_side.partial.is_empty() {
+            match self.needed(&self.client_side.partial)? {
                 Needed::More(count) => {
                     let (part, rest) = bytes.split_at(count.min(bytes.len()));
-                    self.partial.extend_from_slice(part);
+                    self.client_side.partial.extend_from_slice(part);
                     bytes = rest;
                     if part.len() < count {
                         return Ok(());
                     }
                 }
                 Needed::Ready { .. } => {
-                    let frame = std::mem::take(&mut self.partial);
+                    let frame = std::mem::take(&mut self.client_side.partial);
                     self.whole_frames(&frame, out)?;
                     // It may have to wait, and then what follows waits, too.
                     if !self.held.is_empty() {
@@ -98,13 +58,7 @@ impl VirtualSession {
     fn whole_frames(&mut self, bytes: &[u8], out: &mut Outbox) -> Result<(), Violation> {
         let mut run = Run::new(bytes);
         loop {
-            if self.body > 0 {
-                self.body = if self.drop_body {
-                    run.skip(self.body, &mut out.to_server)
-                } else {
-                    run.pass(self.body)
-                };
-            }
+            self.client_side.go_on(&mut run, &mut out.to_server);
             let rest = run.rest();
             if rest.is_empty() || self.over {
                 break;
@@ -115,8 +69,7 @@ impl VirtualSession {
                 return self.hold_bytes(rest);
             }
             let Needed::Ready { kind, read, length } = self.needed(rest)? else {
-                run.flush(&mut out.to_server);
-                self.partial.extend_from_slice(rest);
+                self.client_side.keep(&mut run, &mut out.to_server);
                 return Ok(());
             };
             let verdict = if self.backend.is_none() {
@@ -127,12 +80,10 @@ impl VirtualSession {
             match verdict {
                 Verdict::Pass => {
                     self.remember_first(kind, rest, length);
-                    self.body = run.pass(length);
-                    self.drop_body = false;
+                    self.client_side.pass(length, &mut run);
                 }
                 Verdict::Drop => {
-                    self.body = run.skip(length, &mut out.to_server);
-                    self.drop_body = true;
+                    self.client_side.skip(length, &mut run, &mut out.to_server);
                     // What is remembered would lack it.
                     if let Some(backend) = &mut self.backend {
                         backend.first = None;
@@ -239,7 +190,7 @@ impl VirtualSession {
                 Ok(Verdict::Pass)
             }
             client::FUNCTION_CALL => {
-                self.may_commit = true;
+                self.unanswered.may_commit = true;
                 self.segment += 1;
                 self.requests.push(Request::FunctionCall);
                 self.unsynced = false;
@@ -326,11 +277,12 @@ impl VirtualSession {
             return;
         }
         self.changed_schema |= flags.has(Flags::SCHEMA);
-        self.may_commit |= flags.has(Flags::COMMITS);
-        self.may_be_outside |= flags.has(Flags::COMMITS) || flags.has(Flags::ROLLS_BACK);
+        self.unanswered.may_commit |= flags.has(Flags::COMMITS);
+        self.unanswered.may_end_block |= flags.has(Flags::COMMITS) || flags.has(Flags::ROLLS_BACK);
         if flags.has(Flags::WRITES) {
-            self.may_commit |= self.status == TransactionStatus::Idle || self.may_be_outside;
-            self.may_change_schema |= self.may_commit && flags.has(Flags::SCHEMA);
+            self.unanswered.may_commit |=
+                self.status == TransactionStatus::Idle || self.unanswered.may_end_block;
+            self.unanswered.may_change_schema |= self.unanswered.may_commit && flags.has(Flags::SCHEMA);
             if let Some(backend) = &mut self.backend {
                 backend.wrote = true;
             }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::client::Verdict;
+use super::framing::Framing;
 use super::requests::Request;
 use super::scan::{self, Effect, Flags};
 use super::statements::{Slot, Statement};
-use super::{Hold, Outbox, TransactionStatus, Violation, VirtualSession};
+use super::{Hold, Outbox, TransactionStatus, Unanswered, Violation, VirtualSession};
 use crate::protocol::{HEADER, ServerError, Severity, client, header, server, split_string, write};
 
 /// What the loss of a backend means to the client.
@@ -118,7 +119,7 @@ impl VirtualSession {
         if !self.is_running() || self.requests.iter().any(commits) {
             return Cancelled::NothingRunning;
         }
-        if self.answer_body > 0 && !self.drop_answer_body {
+        if self.server_side.is_halfway() {
             self.giving_up = Some(Box::new(error.clone()));
             return Cancelled::Soon;
         }
@@ -168,8 +169,7 @@ impl VirtualSession {
         }
         // What is missing of the frame goes nowhere.
         let rest = held.get(length..).unwrap_or_default();
-        self.body = length.saturating_sub(held.len());
-        self.drop_body = true;
+        self.client_side.drop_next(length.saturating_sub(held.len()));
         if let Err(Violation(error)) = self.client_bytes(rest, out) {
             self.terminate(&error, out);
         }
@@ -180,29 +180,28 @@ impl VirtualSession {
     pub fn is_committing(&self) -> bool {
         let ends = |request: &Request| commits(request) || request.ends_segment();
         // A COPY whose data has not ended is not committed, nor is what came before it in its transaction.
-        self.may_commit && !self.copying && self.requests.iter().any(ends)
+        self.unanswered.may_commit && !self.copying && self.requests.iter().any(ends)
     }
 
     /// Whether something that is unanswered may be committed. Extended requests are not before their Sync, unless they change the schema: a
     /// server may commit that at once.
     #[must_use]
     pub fn may_have_committed(&self) -> bool {
-        self.may_change_schema || self.is_committing()
+        self.unanswered.may_change_schema || self.is_committing()
     }
 
     /// Whether the client waits for something that the backend was asked, or has half a frame there.
     fn is_noticed(&self) -> bool {
         self.unsynced
             || self.copying
-            || self.body > 0
-            || self.answer_body > 0 && !self.drop_answer_body
+            || self.client_side.is_in_body()
+            || self.server_side.is_halfway()
             || self.requests.iter().any(|request| !request.is_ours() && !matches!(request, Request::CopyEnd))
     }
 
     /// Answers everything that is unanswered: the first segment with `first`, those behind it with `rest`. Whether the session goes on.
     fn abandon(&mut self, first: &ServerError, rest: &ServerError, out: &mut Outbox) -> bool {
-        let halfway = self.answer_body > 0 && !self.drop_answer_body;
-        if halfway || self.pinned || self.unsure {
+        if self.server_side.is_halfway() || self.pinned || self.unsure {
             let error = ServerError { severity: Severity::Fatal, ..first.clone() };
             self.end(&error, out);
             self.leave(out);
@@ -263,15 +262,14 @@ impl VirtualSession {
         self.hold = Hold::None;
         if self.held.len() < HEADER {
             // Too little to be answered with an error.
-            self.partial.append(&mut self.held);
+            self.client_side.partial.append(&mut self.held);
         }
-        self.answer = Vec::new();
-        self.answer_body = 0;
-        self.drop_body = true;
+        self.server_side = Framing::default();
+        self.client_side.drop_rest();
         self.giving_up = None;
         (self.failed, self.told_error) = (false, false);
         (self.skipping, self.unsynced, self.copying) = (false, false, false);
-        (self.may_commit, self.may_change_schema, self.may_be_outside) = (false, false, false);
+        self.unanswered = Unanswered::default();
         (self.unsure_now, self.implicit) = (false, false);
     }
 

@@ -43,11 +43,15 @@ fn check(session: &VirtualSession) {
     let (statements, requests) = (session.statements.size(), session.requests.len());
     assert!(session.held.len() <= LIMITS.max_message + (1 << 20), "{} held", session.held.len());
     assert!(
-        session.partial.len() <= LIMITS.max_message.max(64 << 10) + 256,
+        session.client_side.partial.len() <= LIMITS.max_message.max(64 << 10) + 256,
         "{} of a frame",
-        session.partial.len()
+        session.client_side.partial.len()
     );
-    assert!(session.answer.len() <= 1 << 20, "{} of an answer", session.answer.len());
+    assert!(
+        session.server_side.partial.len() <= 1 << 20,
+        "{} of an answer",
+        session.server_side.partial.len()
+    );
     assert!(statements <= LIMITS.max_statement_bytes + LIMITS.max_message, "{statements} of statements");
     let portals = session.portals.size() + session.portals.size_of_replaced(&session.statements);
     assert!(portals <= LIMITS.max_statement_bytes + LIMITS.max_message, "{portals} of portals");

@@ -7,7 +7,8 @@
 use crate::protocol::{ServerError, client, server, write};
 
 use super::answer::{Answer, FAILING, HARMLESS, Step};
-use super::client::{Run, Verdict};
+use super::client::Verdict;
+use super::framing::Run;
 use super::requests::Request;
 use super::scan::{self, Effect, Flags, Piece};
 use super::statements::Statement;

@@ -45,9 +45,8 @@ impl VirtualSession {
     pub fn hang_up(&mut self, out: &mut Outbox) -> HungUp {
         self.over = true;
         // This was not sent on. As it is half a request, or waits for an answer, nobody can rely on it.
-        (self.held, self.partial) = (Vec::new(), Vec::new());
-        let half_sent = self.body > 0 && !self.drop_body;
-        let useless = self.pinned || half_sent || self.giving_up.is_some();
+        (self.held, self.client_side.partial) = (Vec::new(), Vec::new());
+        let useless = self.pinned || self.client_side.is_halfway() || self.giving_up.is_some();
         match &mut self.backend {
             Some(backend) if !(useless || backend.ending || backend.spoilt) => {
                 // Nobody waits for a second attempt.
@@ -56,7 +55,7 @@ impl VirtualSession {
             _ => return HungUp::Useless,
         }
         self.finish(out);
-        if !self.requests.is_empty() || !self.answer.is_empty() || self.answer_body > 0 {
+        if !self.requests.is_empty() || !self.server_side.is_between_frames() {
             return HungUp::Drain;
         }
         // A rollback that reports settings makes the pool reset them all.

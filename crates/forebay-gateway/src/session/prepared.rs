@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::client::{Run, Verdict, malformed};
+use super::client::{Verdict, malformed};
+use super::framing::Run;
 use super::requests::Request;
 use super::scan::{self, Effect, Flags};
 use super::statements::{Change, Slot, Statement};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::answer::{Answer, FAILED, void_description};
-use super::client::Run;
 use super::columns::Columns;
+use super::framing::Run;
 use super::habits::NO_STATEMENT_ERROR;
 use super::min_messages;
 use super::requests::Request;
@@ -26,18 +26,20 @@ const LONGEST: usize = 1 << 20;
 impl VirtualSession {
     pub(super) fn server_bytes(&mut self, bytes: &[u8], out: &mut Outbox) -> Result<(), Garbage> {
         let mut bytes = bytes;
-        while !self.answer.is_empty() {
-            let missing = match header(&self.answer)? {
-                None => HEADER - self.answer.len(),
-                Some((kind, length)) => self.to_read(kind, length)?.saturating_sub(self.answer.len()),
+        while !self.server_side.partial.is_empty() {
+            let missing = match header(&self.server_side.partial)? {
+                None => HEADER - self.server_side.partial.len(),
+                Some((kind, length)) => {
+                    self.to_read(kind, length)?.saturating_sub(self.server_side.partial.len())
+                }
             };
             if missing == 0 {
-                let frame = std::mem::take(&mut self.answer);
+                let frame = std::mem::take(&mut self.server_side.partial);
                 self.whole_answers(&frame, out)?;
                 continue;
             }
             let (part, rest) = bytes.split_at(missing.min(bytes.len()));
-            self.answer.extend_from_slice(part);
+            self.server_side.partial.extend_from_slice(part);
             bytes = rest;
             if part.len() < missing {
                 return Ok(());
@@ -55,24 +57,18 @@ impl VirtualSession {
 
     fn answers_in(&mut self, run: &mut Run<'_>, out: &mut Outbox) -> Result<(), Garbage> {
         loop {
-            if self.answer_body > 0 {
-                let body = self.answer_body;
-                self.answer_body =
-                    if self.drop_answer_body { run.skip(body, &mut out.to_client) } else { run.pass(body) };
-            }
+            self.server_side.go_on(run, &mut out.to_client);
             let rest = run.rest();
             if rest.is_empty() {
                 return Ok(());
             }
             let Some((kind, length)) = header(rest)? else {
-                run.skip(rest.len(), &mut out.to_client);
-                self.answer.extend_from_slice(rest);
+                self.server_side.keep(run, &mut out.to_client);
                 return Ok(());
             };
             let read = self.to_read(kind, length)?;
             if rest.len() < read {
-                run.skip(rest.len(), &mut out.to_client);
-                self.answer.extend_from_slice(rest);
+                self.server_side.keep(run, &mut out.to_client);
                 return Ok(());
             }
             match self.answer_frame(kind, &rest[HEADER..read], run, out)? {
@@ -80,19 +76,17 @@ impl VirtualSession {
                     if !matches!(kind, server::NOTICE | server::PARAMETER_STATUS) {
                         self.next_first(kind);
                     }
-                    self.drop_answer_body = false;
-                    self.answer_body = run.pass(length);
+                    self.server_side.pass(length, run);
                     // Rows follow rows.
                     while kind == server::DATA_ROW
-                        && self.answer_body == 0
+                        && !self.server_side.is_in_body()
                         && let Some((server::DATA_ROW, length)) = header(run.rest())?
                     {
-                        self.answer_body = run.pass(length);
+                        self.server_side.pass(length, run);
                     }
                 }
                 Way::Drop => {
-                    self.drop_answer_body = true;
-                    self.answer_body = run.skip(length, &mut out.to_client);
+                    self.server_side.skip(length, run, &mut out.to_client);
                 }
             }
         }
@@ -396,9 +390,9 @@ impl VirtualSession {
         (self.implicit, self.told_error) = (false, false);
         self.giving_up = None;
         self.status = status;
-        self.may_commit &= !self.requests.is_empty() || self.unsynced;
-        self.may_change_schema &= self.may_commit;
-        self.may_be_outside &= !self.requests.is_empty();
+        self.unanswered.may_commit &= !self.requests.is_empty() || self.unsynced;
+        self.unanswered.may_change_schema &= self.unanswered.may_commit;
+        self.unanswered.may_end_block &= !self.requests.is_empty();
         match status {
             TransactionStatus::Idle => {
                 if !Arc::ptr_eq(&self.committed, &self.settings) {

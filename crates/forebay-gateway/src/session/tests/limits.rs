@@ -114,6 +114,11 @@ fn an_idle_session_is_small() {
     scene.client(&[query("SELECT 1")]);
     scene.server(&[complete("SELECT 1"), ready(b'I')]);
     let session = &scene.session;
-    assert_eq!(session.held.capacity() + session.partial.capacity() + session.answer.capacity(), 0);
+    assert_eq!(
+        session.held.capacity()
+            + session.client_side.partial.capacity()
+            + session.server_side.partial.capacity(),
+        0
+    );
     println!("a session: {} bytes, a backend: {} bytes", size_of::<VirtualSession>(), size_of::<Backend>());
 }
