@@ -296,7 +296,10 @@ pub struct VirtualSession {
     changed_schema: bool,
     unanswered: Unanswered,
     pinned: bool,
+    /// The client has ended it, or was told of its end.
     over: bool,
+    /// The client was told of its end.
+    told_end: bool,
     /// Why the transaction has failed, if the client does not know yet.
     pending: Option<Box<ServerError>>,
     /// Why the statement is given up, once the row is sent of which a half is sent.
@@ -343,6 +346,7 @@ impl VirtualSession {
             unanswered: Unanswered::default(),
             pinned: false,
             over: false,
+            told_end: false,
             pending: None,
             giving_up: None,
         }
@@ -512,7 +516,7 @@ impl VirtualSession {
         if !self.over && !self.server_side.is_halfway() {
             write::error(&mut out.to_client, error);
         }
-        self.over = true;
+        (self.over, self.told_end) = (true, true);
     }
 }
 

@@ -71,8 +71,13 @@ impl VirtualSession {
                 self.server_side.keep(run, &mut out.to_client);
                 return Ok(());
             }
+            // Nothing follows the last word, but what the server says still counts for the backend.
+            let last = self.told_end.then(|| {
+                run.flush(&mut out.to_client);
+                out.to_client.len()
+            });
             match self.answer_frame(kind, &rest[HEADER..read], run, out)? {
-                Way::Pass => {
+                Way::Pass if last.is_none() => {
                     if !matches!(kind, server::NOTICE | server::PARAMETER_STATUS) {
                         self.next_first(kind);
                     }
@@ -85,9 +90,12 @@ impl VirtualSession {
                         self.server_side.pass(length, run);
                     }
                 }
-                Way::Drop => {
+                Way::Pass | Way::Drop => {
                     self.server_side.skip(length, run, &mut out.to_client);
                 }
+            }
+            if let Some(last) = last {
+                out.to_client.truncate(last);
             }
         }
     }
@@ -478,7 +486,7 @@ impl VirtualSession {
         {
             return Way::Drop;
         }
-        self.over = true;
+        (self.over, self.told_end) = (true, true);
         Way::Pass
     }
 }

@@ -120,3 +120,25 @@ fn whoever_ends_a_session_says_so_if_something_may_be_committed() {
         assert_eq!(scene.seen(), [told]);
     }
 }
+
+#[test]
+fn nothing_follows_the_last_word_and_the_backend_is_known_all_the_same() {
+    let answer = [complete("SELECT 1"), ready(b'I'), complete("SELECT 2"), ready(b'I')].concat();
+    for split in 0..answer.len() {
+        let mut scene = Scene::attached();
+        scene.client(&[query("SELECT 1"), query("SELECT 2")]);
+        scene.session.terminate(&ServerError::fatal("57P01", "terminating connection"), &mut scene.out);
+        for part in [&answer[..split], &answer[split..]] {
+            scene.server(&[part.to_vec()]);
+        }
+        assert_eq!(scene.seen(), ["EF57P01"], "split at {split}");
+        assert!(scene.meet(HangUp), "split at {split}");
+    }
+    // Neither do those of the server that has said it.
+    let mut scene = Scene::attached();
+    scene.client(&[query("SELECT 1")]);
+    let mut fatal = Vec::new();
+    crate::protocol::write::error(&mut fatal, &ServerError::fatal("57P01", "terminating connection"));
+    scene.server(&[fatal.clone(), fatal]);
+    assert_eq!(scene.seen(), ["EF57P01"]);
+}
