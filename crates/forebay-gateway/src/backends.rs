@@ -13,9 +13,9 @@ use forebay::CheckoutError;
 use forebay_dsql::{DsqlPool, PooledConnection, RawPostgres};
 use parking_lot::Mutex;
 
-use crate::refusal;
 use crate::seat::Seat;
 use crate::session::{Memory, Reported};
+use crate::{metrics, refusal};
 
 /// A connection to the cluster, lent to a session.
 pub(crate) type Backend = PooledConnection<'static, RawPostgres<Memory>>;
@@ -214,6 +214,7 @@ struct Waiting<'a>(&'a Backends);
 impl<'a> Waiting<'a> {
     fn new(backends: &'a Backends) -> Self {
         backends.waiting.fetch_add(1, Ordering::SeqCst);
+        metrics::begins_to_wait();
         Self(backends)
     }
 }
@@ -221,5 +222,6 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+        metrics::waits_no_more();
     }
 }

@@ -373,9 +373,13 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Attempt<'a, S> {
     async fn authenticate(&mut self, name: &str) -> Result<Arc<User>, Stop> {
         let found = self.policy.users.find(name);
         if self.policy.auth == Authentication::Trust && self.peer.is_local() {
-            let user = found.filter(|user| user.is_allowed_from(self.peer.address()));
-            let refused = || Refusal::new("28000", format!("role \"{name}\" does not exist"));
-            return user.cloned().ok_or_else(|| refused().into());
+            // Everybody who gets here may know who there is.
+            let (why, hint) = match found {
+                Some(user) if user.is_allowed_from(self.peer.address()) => return Ok(Arc::clone(user)),
+                Some(_) => ("may not log in from this address", "The users file says from where."),
+                None => ("is not in the users file of the gateway", "`forebay gateway add-user` adds one."),
+            };
+            return Err(Refusal::new("28000", format!("user \"{name}\" {why}")).hint(hint).into());
         }
         // Made in each case, so that all take the same time.
         let decoy = self.policy.users.decoy(name, self.shared.decoy_key());

@@ -18,6 +18,7 @@ macro_rules! metrics {
 
 metrics! {
     CLIENTS "forebay_gateway_clients" Gauge [], "Clients that are connected";
+    WAITING "forebay_gateway_clients_waiting" Gauge [], "Clients that wait for a connection to the cluster now";
     LOGINS "forebay_gateway_logins_total" Counter ["outcome"], "Clients that tried to log in, by what came of it: accepted, authentication, refused, crowded, draining, stranger, timeout, tls, io";
     WAITS "forebay_gateway_backend_waits_total" Counter ["outcome"], "Statements that had to wait for a connection to the cluster: served, failed";
     WAIT_DURATION "forebay_gateway_backend_wait_duration" Histogram [], "How long they waited, in milliseconds";
@@ -55,6 +56,14 @@ fn describe() {
 pub(crate) fn clients(count: usize) {
     describe();
     gauge!(CLIENTS.name).set(count as f64);
+}
+
+pub(crate) fn begins_to_wait() {
+    gauge!(WAITING.name).increment(1.0);
+}
+
+pub(crate) fn waits_no_more() {
+    gauge!(WAITING.name).decrement(1.0);
 }
 
 pub(crate) fn login(outcome: &'static str) {

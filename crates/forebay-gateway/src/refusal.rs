@@ -5,6 +5,7 @@ use std::time::Duration;
 use forebay::{CheckoutError, duration};
 
 use crate::protocol::ServerError;
+use crate::users::Mode;
 
 /// Why there is no backend, in the words of those who run a gateway: what to do about it is for them.
 pub(crate) fn cause(error: &CheckoutError) -> String {
@@ -14,14 +15,20 @@ pub(crate) fn cause(error: &CheckoutError) -> String {
     }
 }
 
-/// The statement could not get a backend.
-pub(crate) fn no_backend(error: &CheckoutError) -> ServerError {
-    let (code, hint) = match error {
-        CheckoutError::Exhausted { .. } => {
-            ("53300", "hold transactions for a shorter time, use mode elastic, or raise DSQL_MAX_CONNS")
+/// A client in this mode could not get a backend.
+pub(crate) fn no_backend(error: &CheckoutError, mode: Mode) -> ServerError {
+    let (code, hint) = match (error, mode) {
+        // Those that hold them need not be in a transaction.
+        (CheckoutError::Exhausted { .. }, Mode::Session) => (
+            "53300",
+            "in mode session, each connected client keeps its connection: make the clients' pools smaller, use mode elastic, \
+             or raise DSQL_MAX_CONNS",
+        ),
+        (CheckoutError::Exhausted { .. }, Mode::Elastic) => {
+            ("53300", "hold transactions for a shorter time, or raise DSQL_MAX_CONNS")
         }
-        CheckoutError::Closed => ("57P01", "connect again"),
-        CheckoutError::Denied { .. } => {
+        (CheckoutError::Closed, _) => ("57P01", "connect again"),
+        (CheckoutError::Denied { .. }, _) => {
             ("28000", "the gateway's own access to the cluster is denied: see its log")
         }
         _ => ("57P03", "try again: the gateway is opening connections to the cluster"),

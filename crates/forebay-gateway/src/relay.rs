@@ -228,7 +228,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
             Err(error) => {
                 self.place = Place::None;
                 self.clock.detached();
-                self.session.fail(&refusal::no_backend(&error), out);
+                self.session.fail(&refusal::no_backend(&error, self.policy.mode), out);
                 true
             }
         }

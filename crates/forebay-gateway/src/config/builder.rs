@@ -67,7 +67,10 @@ impl ConfigBuilder {
                 self.problems.push(document.unknown_key(key, &keys));
                 continue;
             };
+            let is_number = value.get_ref().as_integer().is_some();
             let texts = match value.get_ref().as_array() {
+                // 511, the decimal, would be read as 0511.
+                _ if is_number && setting.key == "unix_socket_mode" => None,
                 Some(list) if setting.is_list() => list.iter().map(|entry| scalar(entry.get_ref())).collect(),
                 _ => scalar(value.get_ref()).map(|text| split(setting, &text)),
             };
@@ -80,8 +83,13 @@ impl ConfigBuilder {
                 }
                 None => self.problems.push(Problem {
                     setting: place.into(),
-                    value: value.get_ref().type_str().to_owned(),
-                    allowed: if setting.is_list() { "an array of strings" } else { "one value" }.to_owned(),
+                    value: format!("of the type {}", value.get_ref().type_str()),
+                    allowed: match setting.key {
+                        "unix_socket_mode" => "a string of octal digits, such as \"0770\"",
+                        _ if setting.is_list() => "an array of strings",
+                        _ => "a string, a whole number, or true or false",
+                    }
+                    .to_owned(),
                 }),
             }
         }
@@ -269,6 +277,16 @@ impl ConfigBuilder {
                            tls_required = false";
             self.problem("tls_cert_file", "not set", allowed);
         }
+        let others = config.listen.iter().chain(config.peers.as_ref().map(|peers| &peers.listen));
+        if let Some(page) = config.metrics_listen.filter(|page| page.port() != 0)
+            && others.copied().any(|other| other == page)
+        {
+            self.problem(
+                "metrics_listen",
+                &page.to_string(),
+                "another address than those of listen and peer_listen",
+            );
+        }
         let zero = [
             ("login_timeout", config.timeouts.login),
             ("backend_timeout", config.timeouts.backend),
@@ -409,7 +427,7 @@ mod tests {
         let variables = [("FOREBAY_GATEWAY_MAX_CLIENT", "1"), ("FOREBAY_GATEWAY_IDLE_TIMEOUT", "soon")];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let said = problems(
-            toml("max_clients = 0\nmodus = 'x'\nlisten = ['here']\nmode = ['session']\nmax_message_size = '2GiB'\n")
+            toml("max_clients = 0\nmodus = 'x'\nlisten = ['here']\nmode = ['session']\nmax_message_size = '2GiB'\nmax_clients_per_user = 1.5\nunix_socket_mode = 511\n")
                 .environment(variables)
                 .flag("auth", "md5")
                 .flag("login_timeout", "0s")
@@ -420,7 +438,9 @@ mod tests {
             "gateway.toml:1: max_clients is \"0\", but must be a number above zero",
             "gateway.toml:2: the key \"modus\" is unknown",
             "gateway.toml:3: listen is \"here\", but must be an address with a port",
-            "gateway.toml:4: mode is array, but must be one value",
+            "gateway.toml:4: mode is of the type array, but must be a string, a whole number, or true or false",
+            "gateway.toml:6: max_clients_per_user is of the type float",
+            "gateway.toml:7: unix_socket_mode is of the type integer, but must be a string of octal digits, such as \"0770\"",
             "gateway.toml:5: max_message_size is \"2GiB\"",
             "the variable FOREBAY_GATEWAY_MAX_CLIENT is unknown, but must be a known one; did you mean FOREBAY_GATEWAY_MAX_CLIENTS?",
             "FOREBAY_GATEWAY_IDLE_TIMEOUT is \"soon\", but must be a duration",
@@ -476,5 +496,7 @@ mod tests {
         let config = toml("auth = 'trust'").build().unwrap();
         assert_eq!(config.unix_socket.unwrap().mode, 0o700);
         assert!(problems(toml("listen = []\nunix_socket_dir = ''")).contains("listen is empty"));
+        let said = problems(toml("metrics_listen = '127.0.0.1:6432'"));
+        assert!(said.contains("metrics_listen is 127.0.0.1:6432, but must be another address"), "{said}");
     }
 }

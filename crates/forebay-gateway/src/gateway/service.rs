@@ -47,7 +47,9 @@ impl Shared {
         let ready = match found {
             Some(backends) => {
                 let reported = Box::pin(backends.reported()).await;
-                reported.map(|reported| (backends, reported)).map_err(|error| refusal::no_backend(&error))
+                reported
+                    .map(|reported| (backends, reported))
+                    .map_err(|error| refusal::no_backend(&error, user.mode))
             }
             None => Err(refusal::no_role()),
         };

@@ -92,7 +92,7 @@ async fn trust_lets_in_whom_the_file_names() {
     assert_eq!(shared.admissions().clients(), 0);
     let (refused, said) = answer(&shared, Peer::Unix, &start(3 << 16, &[("user", "eve")])).await;
     assert!(matches!(refused, Err(LoginError::Refused { code: "28000", .. })), "{refused:?}");
-    assert!(text(&said).contains("SFATAL|VFATAL|C28000|Mrole \"eve\" does not exist||"), "{}", text(&said));
+    assert!(text(&said).contains("SFATAL|VFATAL|C28000|Muser \"eve\" is not in the users file of the gateway|H`forebay gateway add-user` adds one.||"), "{}", text(&said));
 }
 
 #[tokio::test]
