@@ -181,6 +181,11 @@ impl GatewayConfig {
     /// Keeps what cannot change while the gateway runs as it is in `running`. Returns the settings that this concerns.
     pub(crate) fn keep_until_restart(&mut self, running: &Self) -> Vec<&'static str> {
         let mut kept = Vec::new();
+        // The new file was checked with its own `listen`: on another one, it may let everybody in, or passwords travel in the open.
+        keep(&mut self.auth, &running.auth, "auth", &mut kept);
+        if self.tls.is_none() {
+            keep(&mut self.tls, &running.tls, "tls_cert_file", &mut kept);
+        }
         keep(&mut self.listen, &running.listen, "listen", &mut kept);
         if self.unix_socket != running.unix_socket {
             // Its name has the port of `listen`, and its mode depends on `auth`.
@@ -233,12 +238,24 @@ mod tests {
             ("unix_socket_dir = ''", &["unix_socket_dir"]),
             ("unix_socket_mode = '0770'", &["unix_socket_mode"]),
             ("so_reuseport = true", &["so_reuseport"]),
+            ("auth = 'trust'", &["auth", "unix_socket_mode"]),
             ("peer_id = 1\npeer_listen = '127.0.0.1:7003'", &["peer_id"]),
             ("metrics_listen = '127.0.0.1:7002'\nworker_threads = 61", &["metrics_listen", "worker_threads"]),
         ] {
             let mut changed = config(text);
             assert_eq!(changed.keep_until_restart(&running), expected, "{text}");
             assert_eq!(changed == running, !expected.is_empty(), "{text}");
+        }
+        // A certificate can come, and be another one, but it cannot go.
+        let with_tls =
+            |name: &str| config(&format!("tls_cert_file = '{name}.pem'\ntls_key_file = '{name}.key'"));
+        for (mut changed, running, expected) in [
+            (with_tls("a"), config(""), (&[][..], with_tls("a"))),
+            (with_tls("b"), with_tls("a"), (&[], with_tls("b"))),
+            (config(""), with_tls("a"), (&["tls_cert_file"], with_tls("a"))),
+        ] {
+            let kept = changed.keep_until_restart(&running);
+            assert_eq!((kept.as_slice(), changed), expected);
         }
         let of_peers = |id: u8, peers: &str| {
             config(&format!("peer_id = {id}\npeer_listen = '127.0.0.1:7003'\npeers = [{peers}]"))

@@ -208,13 +208,15 @@ impl Gateway {
     pub async fn reload(&self, mut config: GatewayConfig) -> Result<(), StartError> {
         let shared = &self.shared;
         let _alone = shared.reloading.lock().await;
+        // First: what is let in depends on where it listens.
+        let running = Arc::clone(&shared.config.read());
+        let kept = config.keep_until_restart(&running);
         let policy = LoginPolicy::load(&config)?;
         let wait = config.timeouts.backend;
         let pools = shared.open_pools(&policy, wait).await?;
         pools.values().for_each(|backends| backends.set_wait(wait));
         let before = shared.pools.lock().replace(pools);
-        let running = Arc::clone(&shared.config.read());
-        for setting in config.keep_until_restart(&running) {
+        for setting in kept {
             tracing::warn!(setting, "this setting was changed, but needs a restart");
         }
         *shared.config.write() = Arc::new(config);

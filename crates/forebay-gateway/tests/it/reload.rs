@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_gateway::config::Authentication;
 use tokio_postgres::NoTls;
 
 use crate::world::{PATIENCE, Plan, World, eventually};
@@ -98,4 +99,15 @@ async fn a_new_backend_timeout_holds_for_pools_that_are_open() {
     let error = waits.await.expect("not for an hour").unwrap_err();
     assert_eq!(error.code().unwrap().code(), "53300", "{error:?}");
     drop(first);
+}
+
+/// Where it listens was checked with the old one, and stays as it is.
+#[tokio::test]
+async fn how_clients_prove_who_they_are_stays_until_a_restart() {
+    let world = with_two_roles().await;
+    let mut config = world.gateway_config();
+    assert_eq!(std::mem::replace(&mut config.auth, Authentication::Scram), Authentication::Trust);
+    // With SCRAM, these users would have no way to log in, and the reload would be refused.
+    world.gateway.reload(config).await.unwrap();
+    drop(reader(&world).await);
 }
