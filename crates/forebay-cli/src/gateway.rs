@@ -4,6 +4,7 @@ mod add_user;
 mod check;
 mod cluster;
 mod local;
+mod log;
 mod password;
 mod run;
 mod setting_flags;

@@ -266,6 +266,48 @@ fn a_gateway_is_ready_until_it_drains_and_alive_until_it_ends() {
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }
 
+/// Says hello as somebody whom the gateway does not know.
+fn knock(port: &str) {
+    let mut socket = TcpStream::connect(format!("127.0.0.1:{port}")).expect("it listens");
+    let packet = [&[0, 0, 0, 23, 0, 3, 0, 0][..], b"user\0stranger\0\0"].concat();
+    socket.write_all(&packet).unwrap();
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).expect("a refusal");
+    assert_eq!(answer.first(), Some(&b'E'));
+}
+
+#[test]
+fn a_log_that_nobody_reads_stops_nothing() {
+    for reader_is_gone in [true, false] {
+        let place = Place::new(&format!("gateway-log-{reader_is_gone}"));
+        let (mut child, said) = GATEWAY.start(&place, "psql", &["--local", "--listen", "127.0.0.1:0"]);
+        if reader_is_gone {
+            drop(child.stderr.take());
+        }
+        let port = said.split("port=").nth(1).and_then(|rest| rest.split(' ').next()).expect("a port");
+        // More lines than a pipe holds.
+        (0..600).for_each(|_| knock(port));
+        let sent = Command::new("kill").args(["-HUP", &child.id().to_string()]).status().expect("kill");
+        assert!(sent.success());
+        let psql = said.lines().find(|line| line.contains("psql")).expect("a command").trim();
+        let answer = Command::new("sh")
+            .args(["-c", &format!("{psql} -X -A -t -c 'SELECT 40 + 2'")])
+            .output()
+            .expect("a shell");
+        assert_eq!(text(&answer.stdout).trim(), "42", "{}", text(&answer.stderr));
+        stop(&mut child, "-TERM");
+    }
+}
+
+#[test]
+fn a_level_of_the_log_that_is_none_is_told() {
+    let place = Place::new("gateway-rust-log");
+    let refused = command(&place, &["--local"]).env("RUST_LOG", "forebay=loud").output().expect("it starts");
+    assert_eq!(refused.status.code(), Some(1));
+    let said = text(&refused.stderr);
+    assert!(said.contains("RUST_LOG is \"forebay=loud\", but must be a level"), "{said}");
+}
+
 #[test]
 fn a_gateway_on_a_laptop_prints_a_command_that_works() {
     let place = Place::new("gateway-local");

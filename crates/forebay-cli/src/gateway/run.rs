@@ -17,12 +17,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::cluster::FromVariables;
 use super::local::Local;
+use super::log::Log;
 use crate::output;
 use crate::signals::{Ending, Signals};
 
 /// Runs it.
 pub(super) async fn run(command: super::Serve, mut config: GatewayConfig) -> anyhow::Result<ExitCode> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let mut log = Log::start()?;
     let mut signals = Signals::listen()?;
     let mut hangup = signal(SignalKind::hangup())?;
     let runtime = Arc::new(TokioRuntime::current()?);
@@ -59,7 +60,9 @@ pub(super) async fn run(command: super::Serve, mut config: GatewayConfig) -> any
             }
             pin!(signals.recv()).poll(context).map(Some)
         });
-        let ending = match event.await {
+        let event = event.await;
+        log.tell_of_dropped();
+        let ending = match event {
             Some(ending) => ending,
             None => match unless_ended(reload(&command, users_file.as_ref(), &gateway), &mut signals).await {
                 Ok(Ok(changed)) => {
