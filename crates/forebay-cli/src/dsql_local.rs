@@ -15,7 +15,7 @@ use dsql_local::{
 };
 
 use crate::foreground::{self, InfoFormat};
-use crate::output;
+use crate::{descriptors, output};
 use environment::Environment;
 use token::Token;
 
@@ -313,15 +313,11 @@ impl Serve {
     }
 }
 
-/// Allows as many descriptors as this process may have, and warns if connections need more.
+/// Warns if there are too few descriptors for so many connections.
 fn raise_descriptors(connections: u32) {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Only the hard limit counts, whether or not the soft limit could be raised to it.
-    let (Ok(()) | Err(_)) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-    if let Some(maximum) = maximum.filter(|maximum| *maximum < u64::from(connections) + 100) {
-        let advice =
-            format!("raise it (ulimit -Hn {}), or allow fewer (--connections)", u64::from(connections) + 100);
+    let needed = u64::from(connections) + 100;
+    if let Some(maximum) = descriptors::raise(needed) {
+        let advice = format!("raise it (ulimit -Hn {needed}), or allow fewer (--connections)");
         output::say(&format!("{maximum} descriptors are too few for {connections} connections: {advice}"));
     }
 }

@@ -3,6 +3,7 @@
 #[cfg(any(feature = "flight", feature = "flight-local"))]
 mod access;
 mod demo;
+mod descriptors;
 #[cfg(feature = "aws")]
 mod doctor;
 mod dsql_local;

@@ -300,6 +300,30 @@ fn a_log_that_nobody_reads_stops_nothing() {
 }
 
 #[test]
+fn too_few_descriptors_are_told() {
+    let place = Place::new("gateway-descriptors");
+    let forebay = env!("CARGO_BIN_EXE_forebay");
+    let limited = format!("ulimit -n 4096; exec {forebay} gateway --local --listen 127.0.0.1:0");
+    let mut child = Command::new("sh")
+        .args(["-c", &limited])
+        .current_dir(&place.0)
+        .env("TMPDIR", &place.0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut said = BufReader::new(child.stderr.take().expect("its log")).lines();
+    let found = said.find(|line| line.as_ref().unwrap().contains("4096 file descriptors are too few"));
+    assert!(found.is_some_and(|line| line.unwrap().contains("allow 16000")));
+    let mut output = BufReader::new(child.stdout.take().expect("its output"));
+    let mut greeting = String::new();
+    while !greeting.contains("psql") {
+        assert!(output.read_line(&mut greeting).expect("it is read") > 0, "it ended: {greeting}");
+    }
+    stop(&mut child, "-TERM");
+}
+
+#[test]
 fn a_level_of_the_log_that_is_none_is_told() {
     let place = Place::new("gateway-rust-log");
     let refused = command(&place, &["--local"]).env("RUST_LOG", "forebay=loud").output().expect("it starts");

@@ -18,8 +18,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::cluster::FromVariables;
 use super::local::Local;
 use super::log::Log;
-use crate::output;
 use crate::signals::{Ending, Signals};
+use crate::{descriptors, output};
 
 /// Runs it.
 pub(super) async fn run(command: super::Serve, mut config: GatewayConfig) -> anyhow::Result<ExitCode> {
@@ -27,6 +27,7 @@ pub(super) async fn run(command: super::Serve, mut config: GatewayConfig) -> any
     let mut signals = Signals::listen()?;
     let mut hangup = signal(SignalKind::hangup())?;
     let runtime = Arc::new(TokioRuntime::current()?);
+    raise_descriptors(&config);
     let (mut grace, metrics_listen) = (config.drain_grace, config.metrics_listen);
     let workers = WorkerThreads::start(config.worker_threads)?;
     let readiness = Started::default();
@@ -82,6 +83,18 @@ pub(super) async fn run(command: super::Serve, mut config: GatewayConfig) -> any
         // In this order, so that nothing is left of the local cluster's files.
         drop((gateway, workers));
         return Ok(status);
+    }
+}
+
+/// Without descriptors, nobody can connect, and a probe of `/healthz` is not answered either.
+fn raise_descriptors(config: &GatewayConfig) {
+    // Beside clients: connections to the cluster, files, and those that ask for metrics.
+    let needed = config.limits.clients as u64 + config.limits.logins as u64 + 1_000;
+    if let Some(maximum) = descriptors::raise(needed) {
+        tracing::warn!(
+            "{maximum} file descriptors are too few for max_clients and max_logins: allow {needed} (LimitNOFILE, ulimit -Hn), or set \
+             lower limits"
+        );
     }
 }
 

@@ -40,6 +40,7 @@ impl Shared {
     /// Accepts clients until `end`.
     async fn accept(self: &Arc<Self>, listener: &Listener, here: usize, end: impl Future<Output = ()>) {
         let mut end = pin!(end);
+        let mut told = None;
         loop {
             let mut accept = pin!(listener.accept());
             let accepted = poll_fn(|context| {
@@ -52,7 +53,12 @@ impl Shared {
                 None => return,
                 Some(Ok(accepted)) => self.place(accepted, here),
                 Some(Err(error)) => {
-                    tracing::warn!(%error, "a client could not be accepted");
+                    let now = self.runtime.now();
+                    // As long as it lasts, a line each second.
+                    if told.is_none_or(|told| now.since(told) >= Duration::from_secs(1)) {
+                        tracing::warn!(%error, "a client could not be accepted");
+                        told = Some(now);
+                    }
                     self.runtime.sleep_until(self.runtime.now() + ACCEPT_PAUSE).await;
                 }
             }
