@@ -101,9 +101,12 @@ impl VirtualSession {
             self.requests.pop();
             return;
         }
+        // One Query has set all of them or none: the next client finds the backend as it was.
+        self.settings = std::mem::take(&mut backend.restoring);
+        self.committed = Arc::clone(&self.settings);
+        self.answered();
         // In the server's words: a setting that it refuses is the client's own.
         self.end(&fields.to_fatal(), out);
-        backend_ends(&mut self.backend);
     }
 
     /// Reads the settings from the backend, because a statement may have changed them in a way that was not understood. Call it only if
@@ -331,9 +334,3 @@ const MOST_SAVEPOINTS: usize = 1_000;
 
 /// PostgreSQL cuts longer names, so that two of them may be one.
 const LONGEST_SAVEPOINT: usize = 63;
-
-fn backend_ends(backend: &mut Option<Box<Backend>>) {
-    if let Some(backend) = backend {
-        backend.ending = true;
-    }
-}

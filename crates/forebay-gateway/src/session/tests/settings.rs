@@ -4,7 +4,7 @@ use super::frames::{CONFLICT, bare, bind, complete, describe, error, execute, pa
 use super::scene::{Scene, short};
 use crate::protocol::{ServerError, client, write};
 use crate::session::assignment::Assignment;
-use crate::session::{Detach, Lost, Memory, Tied};
+use crate::session::{Detach, HungUp, Lost, Memory, Tied};
 
 #[test]
 fn settings_are_restored_before_anything_else() {
@@ -62,7 +62,14 @@ fn a_setting_that_the_server_refuses_ends_the_session_in_its_words() {
     assert!(scene.session.is_over());
     let text = String::from_utf8_lossy(&scene.out.to_client).into_owned();
     assert!(text.contains("FATAL") && text.contains("22023") && text.contains("Nowhere"), "{text}");
-    assert_eq!(scene.session.can_detach(), Detach::Not(Tied::Busy));
+    // Whoever can log in could otherwise make connections be closed, as often as it likes.
+    let HungUp::Left(left) = scene.session.hang_up(&mut scene.out) else {
+        panic!("somebody else can have it")
+    };
+    let mut next = Scene::new(&[]);
+    next.client(&[query("SELECT 1")]);
+    next.attach(left.memory);
+    assert_eq!(next.sent(), ["QSELECT 1"]);
 }
 
 /// asyncpg does this whenever it looks up types.
