@@ -163,6 +163,9 @@ impl VirtualSession {
                 let statement = statement.take();
                 (self.copying, self.implicit) = (false, true);
                 self.answered();
+                if statement.is_none() {
+                    self.unknown_completed();
+                }
                 match statement.as_deref().and_then(|statement| statement.step.as_deref()) {
                     Some(step) => self.complete(&step.effect, &step.answer, false, run, out),
                     None => Way::Pass,
@@ -245,6 +248,19 @@ impl VirtualSession {
             (server::ERROR, _) => self.error(body, run, out),
             _ => return Err(Garbage),
         })
+    }
+
+    /// A portal has run that is not known here, such as one that its successor's failed Bind has left in place. In a transaction that has
+    /// failed, it can only have ended that, or gone back to a savepoint.
+    fn unknown_completed(&mut self) {
+        if self.status != TransactionStatus::Failed {
+            return;
+        }
+        if self.savepoints.is_empty() {
+            self.apply(&Effect::Rollback);
+        } else {
+            (self.status, self.failed) = (TransactionStatus::InTransaction, false);
+        }
     }
 
     /// The first request is answered.

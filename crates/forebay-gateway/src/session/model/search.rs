@@ -7,7 +7,7 @@ use forebay::Seed;
 use super::play::Scripts;
 use super::script::{Event, script};
 
-/// How many sessions: `FOREBAY_MODEL_SESSIONS`, or what a test has time for.
+/// How many sessions: `FOREBAY_MODEL_SESSIONS`, or what a test has time for. `FOREBAY_SEED` is the first seed.
 pub(super) fn sessions() -> u64 {
     number("FOREBAY_MODEL_SESSIONS").unwrap_or(3_000)
 }
@@ -26,7 +26,8 @@ pub(super) fn search<T>(run: impl Fn(u64, &Scripts) -> Result<T, String>) -> Vec
     let attempt = |seed: u64, scripts: &Scripts| {
         catch_unwind(AssertUnwindSafe(|| run(seed, scripts))).ok().and_then(Result::ok)
     };
-    let seeds = only_seed().map_or(0..sessions() / 2, |seed| seed..seed + 1);
+    let first = number("FOREBAY_SEED").unwrap_or(0);
+    let seeds = only_seed().map_or(first..first + sessions() / 2, |seed| seed..seed + 1);
     let mut results = Vec::new();
     for seed in seeds {
         let scripts = scripts(seed);

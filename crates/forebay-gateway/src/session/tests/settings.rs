@@ -324,3 +324,23 @@ fn a_portal_that_ends_a_failed_block_outlives_a_query_there() {
     scene.attach(Memory::default());
     assert_eq!(scene.sent(), ["QSET TimeZone = 'Etc/GMT'"]);
 }
+
+/// As does one whose successor could not be bound. It is not known here what it runs.
+#[test]
+fn a_portal_that_is_not_known_ends_a_failed_block() {
+    let mut scene = Scene::attached();
+    let mut failing = Vec::new();
+    write::bind(&mut failing, b"", b"gone");
+    scene.client(&[query("BEGIN")]);
+    scene.server(&[complete("BEGIN"), ready(b'T')]);
+    scene.client(&[parse("", "COMMIT"), bind(""), failing, bare(client::SYNC)]);
+    scene.server(&[bare(b'1'), bare(b'2'), error("26000", "no such statement"), ready(b'E')]);
+    // It ends the block, so what follows takes place outside of one.
+    let set = "SET client_min_messages TO notice";
+    scene.client(&[execute(), parse("", set), bind(""), execute()]);
+    scene.server(&[complete("ROLLBACK"), bare(b'1'), bare(b'2'), complete("SELECT 1")]);
+    scene.sent();
+    // The server would run once more what it runs instead.
+    scene.client(&[execute()]);
+    assert!(!scene.sent().iter().any(|frame| frame.starts_with('E')));
+}

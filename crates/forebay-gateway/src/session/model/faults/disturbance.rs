@@ -19,7 +19,6 @@ impl Run {
 
     fn lose(&mut self, client: &mut Client) -> Result<(), String> {
         let Some(mut model) = client.take_backend() else { return Ok(()) };
-        let was_over = client.is_over();
         let count = self.below(client.to_server.len() + 1);
         client.to_session.extend(model.feed(&client.to_server[..count], &self.world));
         client.to_server.clear();
@@ -40,11 +39,13 @@ impl Run {
         out.to_server.clear();
         client.take(out)?;
         result.map_err(|garbage| format!("{garbage}: {} {:?}", bytes.escape_ascii(), client.session))?;
+        // The last answers may have ended it, such as a conflict too many.
+        let was_over = client.is_over();
         let mut out = Outbox::default();
         let lost = client.session.lost(&mut out);
         client.cancelling = None;
         client.take(out)?;
-        let may_be_over = was_over || fatal || client.may_end();
+        let may_be_over = was_over || client.may_end();
         if client.is_over() != (lost == Lost::Ended) || client.is_over() && !may_be_over {
             return Err(format!("{lost:?}: {:?}", client.session));
         }
