@@ -45,7 +45,11 @@ impl Assignment {
                 Some(Self::to(name, value))
             }
             name => {
-                let call = format!("set_config({}, {}, false)", quote::literal(name), quote::literal(value));
+                let call = format!(
+                    "pg_catalog.set_config({}, {}, false)",
+                    quote::literal(name),
+                    quote::literal(value)
+                );
                 Some(Self::Call(call.into()))
             }
         }
@@ -157,7 +161,7 @@ mod tests {
             Assignment::carried("default_transaction_read_only", "on"),
             set("SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
         );
-        let call = Assignment::Call("set_config('app.user', 'o''x', false)".into());
+        let call = Assignment::Call("pg_catalog.set_config('app.user', 'o''x', false)".into());
         assert_eq!(Assignment::carried("app.user", "o'x"), Some(call));
         assert_eq!(Assignment::carried("jit", "off"), None);
     }

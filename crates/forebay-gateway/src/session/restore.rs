@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::assignment::Assignment;
 use super::requests::Request;
 use super::scan::Effect;
-use super::settings::Settings;
+use super::settings::{Settings, is_own};
 use super::{
     Backend, First, Hold, Memory, Outbox, Reported, ReportedNow, TransactionStatus, VirtualSession,
-    min_messages,
+    min_messages, quote,
 };
 use crate::protocol::{client, write};
 
@@ -18,8 +18,9 @@ const ATTEMPTS: u8 = 3;
 /// More settings than this are not kept: the session is pinned to its backend instead.
 const MOST_SETTINGS: usize = 16 << 10;
 
-/// What a session has set on its backend. A setting that is a list is written as one. The role is not among the settings.
-const READ_SETTINGS: &[u8] = b"SELECT name, setting FROM pg_settings WHERE source = 'session' \
+/// What a session has set on its backend. A setting that is a list is written as one. The role is not among the settings. The schema is
+/// named, as the client's own may come first.
+const READ_SETTINGS: &str = "SELECT name, setting FROM pg_catalog.pg_settings WHERE source = 'session' \
     UNION ALL SELECT 'forebay.role', 'changed' WHERE current_user <> session_user";
 /// The name of the row that tells of another role.
 const ROLE_CHANGED: &str = "forebay.role";
@@ -115,7 +116,12 @@ impl VirtualSession {
         let Some(backend) = &mut self.backend else { return };
         backend.reading = Settings::default();
         backend.refusal = Vec::new();
-        write::query(&mut out.to_server, READ_SETTINGS);
+        let mut sql = READ_SETTINGS.to_owned();
+        for (name, _) in self.settings.own() {
+            let name = quote::literal(name);
+            sql += &format!(" UNION ALL SELECT {name}, pg_catalog.current_setting({name}, true)");
+        }
+        write::query(&mut out.to_server, sql.as_bytes());
         // A Query removes the unnamed statement there.
         self.statements.meet_unnamed(false);
         self.requests.push(Request::OurReading);
@@ -127,21 +133,33 @@ impl VirtualSession {
         let mut rest = row.get(2..).unwrap_or_default();
         let mut column = || {
             let (length, behind) = rest.split_first_chunk::<4>()?;
-            let (value, behind) =
-                behind.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
+            // NULL, of one that is not set, has a length that is negative.
+            let length = usize::try_from(i32::from_be_bytes(*length)).ok()?;
+            let (value, behind) = behind.split_at_checked(length)?;
             rest = behind;
-            std::str::from_utf8(value).ok()
+            Some(std::str::from_utf8(value))
         };
-        if let (Some(name), Some(value), Some(backend)) = (column(), column(), &mut self.backend) {
-            let name = name.to_ascii_lowercase();
-            if name == ROLE_CHANGED {
-                // A role that the client has set itself is carried over; one that a function has set is not known.
-                self.pinned |= self.settings.get("role").is_none();
+        let (name, value) = match (column(), column()) {
+            (Some(Ok(name)), Some(Ok(value))) => (name.to_ascii_lowercase(), value),
+            (Some(Ok(_)), None) => return,
+            // In another encoding, it could not be carried over.
+            _ => {
+                self.pinned = true;
                 return;
             }
-            if let Some(assignment) = Assignment::carried(&name, value) {
-                backend.reading.set(&name, assignment);
-            }
+        };
+        if name == ROLE_CHANGED {
+            // A role that the client has set itself is carried over; one that a function has set is not known.
+            self.pinned |= self.settings.get("role").is_none();
+            return;
+        }
+        let assignment = match self.settings.get(&name) {
+            // The server lets this one be SET.
+            Some(Assignment::Set(_)) if is_own(&name) => Some(Assignment::to(&name, value)),
+            _ => Assignment::carried(&name, value),
+        };
+        if let (Some(assignment), Some(backend)) = (assignment, &mut self.backend) {
+            backend.reading.set(&name, assignment);
         }
     }
 

@@ -236,8 +236,15 @@ impl VirtualSession {
             (
                 server::COPY_OUT | server::COPY_DATA | server::COPY_DONE,
                 Some(R::Query(_) | R::Batch(_) | R::Execute(..)),
-            )
-            | (server::FUNCTION_RESULT, Some(R::FunctionCall)) => Way::Pass,
+            ) => Way::Pass,
+            (server::FUNCTION_RESULT, Some(R::FunctionCall)) => {
+                // It was any function: it may have locked something, or set what cannot be read.
+                self.unsure_now = true;
+                if let Some(backend) = &mut self.backend {
+                    backend.spoilt = true;
+                }
+                Way::Pass
+            }
             (server::NOTICE, Some(request)) if request.is_ours() => Way::Drop,
             (server::NOTICE, _) if unwanted => Way::Drop,
             (server::NOTICE | server::NOTIFICATION, _) => Way::Pass,
@@ -401,11 +408,8 @@ impl VirtualSession {
             _ => {}
         }
         self.copying = false;
-        match self.answered() {
-            Some(Request::Query(flags)) => self.unsure_now |= flags.has(Flags::UNSURE),
-            // It may be any function.
-            Some(Request::FunctionCall) => self.unsure_now = true,
-            _ => {}
+        if let Some(Request::Query(flags)) = self.answered() {
+            self.unsure_now |= flags.has(Flags::UNSURE);
         }
         if self.again(out) {
             return Ok(Way::Drop);

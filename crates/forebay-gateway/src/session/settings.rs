@@ -38,6 +38,11 @@ impl Settings {
         all.filter(|(name, _)| !matches!(*name, min_messages::NAME | min_messages::LOCAL))
     }
 
+    /// Those that the client has made up. `pg_settings` lists none of them.
+    pub(super) fn own(&self) -> impl Iterator<Item = (&str, &Assignment)> {
+        self.of_server().filter(|(name, _)| is_own(name))
+    }
+
     /// Statements that turn `self`, as it is in force, into `wanted`. Empty if they are the same.
     pub(super) fn statements_to(&self, wanted: &Self) -> String {
         let gone = self.of_server().filter(|(name, _)| wanted.get(name).is_none());
@@ -54,6 +59,11 @@ impl Settings {
     fn place(&self, name: &str) -> Result<usize, usize> {
         self.0.binary_search_by(|(other, _)| (**other).cmp(name))
     }
+}
+
+/// Whether it is a setting of the client's own, which has a dot in its name.
+pub(super) fn is_own(name: &str) -> bool {
+    name.contains('.')
 }
 
 /// What the client asked for in its start-up message. `RESET` returns to it. Cheap to clone: sessions with the same should share one.
@@ -130,7 +140,7 @@ mod tests {
         to.set("app.user", Assignment::carried("app.user", "o'x").unwrap());
         assert_eq!(
             Settings::default().statements_to(&to),
-            "SELECT set_config('app.user', 'o''x', false);SET timezone TO 'UTC'"
+            "SELECT pg_catalog.set_config('app.user', 'o''x', false);SET timezone TO 'UTC'"
         );
         assert!(to.are_lasting() && !settings(&[("TimeZone", "UTC")]).are_lasting());
     }

@@ -124,7 +124,7 @@ fn set_config_of_a_constant_is_a_set() {
         ("select PG_CATALOG.Set_Config('search_path', '', FALSE);", set("search_path", "search_path TO ''")),
         (
             "SELECT set_config('a.b', 'it''s'::text, false) AS x",
-            call("a.b", "set_config('a.b', 'it''s', false)"),
+            call("a.b", "pg_catalog.set_config('a.b', 'it''s', false)"),
         ),
         ("SELECT\n current_setting('jit') AS cur,\n set_config('jit', 'off', false) AS new", Effect::None),
         ("SELECT 1, set_config('TimeZone', $2, false) tz, $1", to("timezone", 1)),

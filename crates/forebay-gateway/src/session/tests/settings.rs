@@ -162,7 +162,7 @@ fn a_setting_that_only_the_function_takes_is_set_by_it() {
     scene.client(&[query("SELECT 1")]);
     scene.sent();
     scene.attach(Memory::default());
-    assert_eq!(scene.sent(), ["QSELECT set_config('app.user', 'x', false)"]);
+    assert_eq!(scene.sent(), ["QSELECT pg_catalog.set_config('app.user', 'x', false)"]);
     scene.out.to_client.clear();
     let row = [b"T\0\0\0\x06\0\0".to_vec(), b"D\0\0\0\x06\0\0".to_vec()].concat();
     scene.server(&[row, complete("SELECT 1"), ready(b'I')]);
@@ -343,4 +343,79 @@ fn a_portal_that_is_not_known_ends_a_failed_block() {
     // The server would run once more what it runs instead.
     scene.client(&[execute()]);
     assert!(!scene.sent().iter().any(|frame| frame.starts_with('E')));
+}
+
+/// A row of texts.
+fn row(columns: [Option<&[u8]>; 2]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    write::frame(&mut frame, b'D', |out| {
+        out.extend_from_slice(&[0, 2]);
+        for column in columns {
+            let length = column.map_or(-1, |column| i32::try_from(column.len()).unwrap());
+            out.extend_from_slice(&length.to_be_bytes());
+            out.extend_from_slice(column.unwrap_or_default());
+        }
+    });
+    frame
+}
+
+/// `pg_settings` does not list it, so its value is asked for by name.
+#[test]
+fn a_setting_of_the_clients_own_is_read_with_the_others() {
+    let tenant = "SELECT pg_catalog.set_config('app.tenant', '43', false)";
+    for (value, restored) in [
+        (Some(&b"43"[..]), vec![format!("Q{tenant}"), "QSELECT 1".to_owned()]),
+        (None, vec!["QSELECT 1".to_owned()]),
+    ] {
+        let mut scene = Scene::attached();
+        for sql in ["SELECT set_config('app.tenant', '42', false)", "SELECT my_function()"] {
+            scene.client(&[query(sql)]);
+            scene.server(&[complete("SELECT 1"), ready(b'I')]);
+        }
+        scene.sent();
+        scene.session.read_settings(&mut scene.out);
+        let sent = scene.sent();
+        assert!(
+            sent[0].ends_with("SELECT 'app.tenant', pg_catalog.current_setting('app.tenant', true)"),
+            "{sent:?}"
+        );
+        scene.server(&[row([Some(b"app.tenant"), value]), complete("SELECT 1"), ready(b'I')]);
+        assert_eq!(scene.session.can_detach(), Detach::Now);
+        // Nobody else may see it.
+        assert_eq!(scene.session.detach().is_spoilt(), value.is_some());
+        scene.client(&[query("SELECT 1")]);
+        scene.attach(Memory::default());
+        let mut sent = scene.sent();
+        if value.is_some() {
+            scene.server(&[complete("SELECT 1"), ready(b'I')]);
+            sent.extend(scene.sent());
+        }
+        assert_eq!(sent, restored);
+    }
+}
+
+#[test]
+fn a_setting_in_another_encoding_stays_where_it_is() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("SELECT my_function()")]);
+    scene.server(&[complete("SELECT 1"), ready(b'I')]);
+    scene.session.read_settings(&mut scene.out);
+    scene.server(&[row([Some(b"search_path"), Some(b"\xe9")]), complete("SELECT 1"), ready(b'I')]);
+    assert_eq!(scene.session.can_detach(), Detach::Not(Tied::Pinned));
+}
+
+/// It may have locked something, or set what cannot be read.
+#[test]
+fn a_backend_of_a_function_call_is_for_nobody_else() {
+    let mut scene = Scene::attached();
+    let mut call = Vec::new();
+    write::frame(&mut call, client::FUNCTION_CALL, |out| out.extend_from_slice(&[0; 10]));
+    scene.client(&[call]);
+    let mut result = Vec::new();
+    write::frame(&mut result, b'V', |out| out.extend_from_slice(&[0xff; 4]));
+    scene.server(&[result, ready(b'I')]);
+    assert_eq!(scene.session.can_detach(), Detach::AfterReadingSettings);
+    scene.session.read_settings(&mut scene.out);
+    scene.server(&[complete("SELECT 0"), ready(b'I')]);
+    assert!(scene.session.detach().is_spoilt());
 }
