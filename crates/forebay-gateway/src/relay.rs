@@ -77,8 +77,6 @@ pub(crate) struct Relay<C> {
     policy: Arc<Policy>,
     runtime: Arc<dyn Runtime>,
     clock: Clock,
-    /// Its statement is to be cancelled at the next opportunity.
-    cancelling: bool,
     /// Its backend goes back once its settings are read, for this reason.
     giving_back: Option<&'static str>,
     /// It ends as soon as it is idle.
@@ -118,7 +116,6 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
             policy,
             runtime,
             clock,
-            cancelling: false,
             giving_back: None,
             leaving: false,
             ending: None,
@@ -142,7 +139,10 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
             moved |= self.acquire(context, &mut scratch.out);
             if self.read_server(context, scratch) {
                 moved = true;
-                self.cancel_now(&mut scratch.out);
+                if self.session.is_giving_up() {
+                    let cancelled = self.session.give_up_now(&mut scratch.out);
+                    self.cancelled(cancelled);
+                }
             }
             moved |= self.read_client(context, scratch);
             // Its settings may have been refused, or the server has ended it.
@@ -177,8 +177,8 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
     /// What others ask of this session.
     fn answer_questions(&mut self, out: &mut Outbox) -> bool {
         if self.entry.seat.take(Ask::Cancel) {
-            self.cancelling = true;
-            self.cancel_now(out);
+            let cancelled = self.session.cancel(out);
+            self.cancelled(cancelled);
         }
         if self.entry.seat.take(Ask::GiveWay) {
             // If it cannot, somebody else may.
@@ -234,23 +234,10 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
         }
     }
 
-    /// Cancels the statement, if that was asked.
-    fn cancel_now(&mut self, out: &mut Outbox) {
-        if std::mem::take(&mut self.cancelling) {
-            let cancelled = self.session.cancel(out);
-            self.cancelled(cancelled);
-        }
-    }
-
     /// The statement was cancelled, if there was one.
     fn cancelled(&mut self, cancelled: Cancelled) {
         match cancelled {
-            Cancelled::NothingRunning => return,
-            // A row is half sent. It is tried again when the next answer is there.
-            Cancelled::Soon => {
-                self.cancelling = true;
-                return;
-            }
+            Cancelled::NothingRunning | Cancelled::Soon => return,
             Cancelled::DropBackend => {}
             Cancelled::Ended => self.ending = Some(End::Dismissed),
         }

@@ -302,8 +302,8 @@ pub struct VirtualSession {
     told_end: bool,
     /// Why the transaction has failed, if the client does not know yet.
     pending: Option<Box<ServerError>>,
-    /// Why the statement is given up, once the row is sent of which a half is sent.
-    giving_up: Option<Box<ServerError>>,
+    /// Why the statement is given up, once the row is sent of which a half is sent; and after how many answers it ran.
+    giving_up: Option<(u64, Box<ServerError>)>,
 }
 
 impl VirtualSession {

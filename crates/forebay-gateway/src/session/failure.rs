@@ -26,7 +26,7 @@ pub enum Lost {
 pub enum Cancelled {
     /// No statement is running, or it is a COMMIT, whose outcome the client must learn.
     NothingRunning,
-    /// A row is half sent. Call again after the next answer of the server.
+    /// A row is half sent. See [`is_giving_up`](VirtualSession::is_giving_up).
     Soon,
     /// The client was told (57014). The session has no backend any more: drop it.
     DropBackend,
@@ -93,14 +93,24 @@ impl VirtualSession {
 
     /// The client asks to cancel what is running. Aurora DSQL ignores such requests, so the backend is dropped.
     pub fn cancel(&mut self, out: &mut Outbox) -> Cancelled {
-        let error = self.giving_up.take().map_or_else(
-            || {
-                ServerError::error("57014", "canceling statement due to user request")
-                    .with_routine("ProcessInterrupts")
-            },
-            |error| *error,
-        );
-        self.give_up(&error, out)
+        let reason = ServerError::error("57014", "canceling statement due to user request")
+            .with_routine("ProcessInterrupts");
+        self.give_up(&reason, out)
+    }
+
+    /// Whether the statement that runs is still to be given up, once its row is sent of which a half was sent when that was asked. Call it when
+    /// the server has answered more, and then [`give_up_now`](Self::give_up_now). If the statement is complete, it was too late.
+    #[must_use]
+    pub fn is_giving_up(&self) -> bool {
+        self.giving_up.as_ref().is_some_and(|(answers, _)| *answers == self.answers)
+    }
+
+    /// Gives the statement up for the reason for which that was asked. See [`is_giving_up`](Self::is_giving_up).
+    pub fn give_up_now(&mut self, out: &mut Outbox) -> Cancelled {
+        match self.giving_up.take() {
+            Some((answers, reason)) if answers == self.answers => self.give_up(&reason, out),
+            _ => Cancelled::NothingRunning,
+        }
     }
 
     /// As [`cancel`](Self::cancel), for another reason: the statement has taken too long.
@@ -120,7 +130,7 @@ impl VirtualSession {
             return Cancelled::NothingRunning;
         }
         if self.server_side.is_halfway() {
-            self.giving_up = Some(Box::new(error.clone()));
+            self.giving_up = Some((self.answers, Box::new(error.clone())));
             return Cancelled::Soon;
         }
         let rest = ServerError::error(

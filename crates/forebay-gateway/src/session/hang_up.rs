@@ -46,7 +46,7 @@ impl VirtualSession {
         self.over = true;
         // This was not sent on. As it is half a request, or waits for an answer, nobody can rely on it.
         (self.held, self.client_side.partial) = (Vec::new(), Vec::new());
-        let useless = self.pinned || self.client_side.is_halfway() || self.giving_up.is_some();
+        let useless = self.pinned || self.client_side.is_halfway() || self.is_giving_up();
         match &mut self.backend {
             Some(backend) if !(useless || backend.ending || backend.spoilt) => {
                 // Nobody waits for a second attempt.

@@ -416,7 +416,6 @@ impl VirtualSession {
         }
         self.unsure_now |= self.doubtful;
         (self.implicit, self.told_error) = (false, false);
-        self.giving_up = None;
         self.status = status;
         self.unanswered.may_commit &= !self.requests.is_empty() || self.unsynced;
         self.unanswered.may_change_schema &= self.unanswered.may_commit;

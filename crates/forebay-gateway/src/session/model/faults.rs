@@ -17,7 +17,9 @@ use super::search::{only_seed, search, sessions};
 use super::server::{ModelServer, REPORTED, World};
 use super::{Backend, STARTS};
 use crate::protocol::{ServerError, header};
-use crate::session::{Cancelled, HungUp, LeftBehind, Memory, Outbox, Reported, TransactionStatus};
+use crate::session::{
+    Cancelled, HungUp, LeftBehind, Memory, Outbox, Reported, TransactionStatus, VirtualSession,
+};
 
 struct Run {
     rng: Rng,
@@ -147,10 +149,10 @@ impl Run {
         let result = client.session.from_server(&bytes, &mut out);
         client.take(out)?;
         result.map_err(|garbage| format!("{garbage}: {} {:?}", bytes.escape_ascii(), client.session))?;
-        match client.cancelling.take() {
-            Some(error) => self.give_up(client, error),
-            None => Ok(()),
+        if client.session.is_giving_up() {
+            self.give_up(client, VirtualSession::give_up_now)?;
         }
+        Ok(())
     }
 
     /// One step of what is under way. Whether there was any.

@@ -58,7 +58,23 @@ fn a_statement_that_is_given_up_in_half_a_row_has_the_same_reason_afterwards() {
     let reason = ServerError::error("57014", "canceling statement due to statement timeout");
     assert_eq!(scene.session.give_up(&reason, &mut scene.out), Cancelled::Soon);
     scene.server(&[b"\x01abc".to_vec()]);
-    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::DropBackend);
+    assert!(scene.session.is_giving_up());
+    assert_eq!(scene.session.give_up_now(&mut scene.out), Cancelled::DropBackend);
     let told = String::from_utf8_lossy(&scene.out.to_client).into_owned();
     assert!(told.contains("statement timeout"), "{told}");
+}
+
+#[test]
+fn a_statement_that_completes_before_it_can_be_given_up_costs_the_next_one_nothing() {
+    for ready_came in [true, false] {
+        let mut scene = Scene::attached();
+        scene.client(&[query("SELECT a FROM t"), query("INSERT INTO t VALUES (1)")]);
+        scene.server(&[b"D\0\0\0\x09\0".to_vec()]);
+        assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::Soon);
+        let end = if ready_came { ready(b'I') } else { Vec::new() };
+        scene.server(&[b"\x01abc".to_vec(), complete("SELECT 1"), end]);
+        assert!(!scene.session.is_giving_up());
+        assert_eq!(scene.session.give_up_now(&mut scene.out), Cancelled::NothingRunning);
+        assert!(scene.session.is_attached());
+    }
 }

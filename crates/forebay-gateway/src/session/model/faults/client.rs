@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::protocol::ServerError;
 use crate::session::model::judge::{Judge, split};
 use crate::session::model::own_change::OwnChange;
 use crate::session::model::server::ModelServer;
@@ -24,8 +23,6 @@ pub(super) struct Client {
     pub(super) own: BTreeSet<String>,
     /// It did something that is not known to the gateway, so a fault may end its session.
     pub(super) unsure: bool,
-    /// It was asked to cancel, and a row is half sent.
-    pub(super) cancelling: Option<ServerError>,
     /// The gateway drains: it is dismissed as soon as it is idle. Another process takes the client that comes next.
     pub(super) leaving: bool,
 }
@@ -51,7 +48,6 @@ impl Client {
             to_session: Vec::new(),
             own: BTreeSet::new(),
             unsure: false,
-            cancelling: None,
             leaving: false,
         }
     }

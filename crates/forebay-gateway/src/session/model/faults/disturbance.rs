@@ -4,7 +4,7 @@ use super::Run;
 use super::client::Client;
 use crate::protocol::{ServerError, write};
 use crate::session::model::Backend;
-use crate::session::{Cancelled, Detach, Lost, Outbox};
+use crate::session::{Cancelled, Detach, Lost, Outbox, VirtualSession};
 
 impl Run {
     /// The connection to the backend ends, in both directions, with some of what is under way. The transaction there is rolled back.
@@ -43,7 +43,6 @@ impl Run {
         let was_over = client.is_over();
         let mut out = Outbox::default();
         let lost = client.session.lost(&mut out);
-        client.cancelling = None;
         client.take(out)?;
         let may_be_over = was_over || client.may_end();
         if client.is_over() != (lost == Lost::Ended) || client.is_over() && !may_be_over {
@@ -52,16 +51,18 @@ impl Run {
         Ok(())
     }
 
-    pub(super) fn give_up(&mut self, client: &mut Client, error: ServerError) -> Result<(), String> {
+    /// As the relay does, `how` it is done.
+    pub(super) fn give_up(
+        &mut self,
+        client: &mut Client,
+        how: impl FnOnce(&mut VirtualSession, &mut Outbox) -> Cancelled,
+    ) -> Result<(), String> {
         let mut out = Outbox::default();
         client.judge.disturbed = true;
         let had = client.session.is_attached();
-        match client.session.give_up(&error, &mut out) {
+        match how(&mut client.session, &mut out) {
             Cancelled::NothingRunning => self.counts.nothing_running += 1,
-            Cancelled::Soon => {
-                self.counts.half_sent += 1;
-                client.cancelling = Some(error);
-            }
+            Cancelled::Soon => self.counts.half_sent += 1,
             cancelled @ (Cancelled::DropBackend | Cancelled::Ended) => {
                 self.counts.cancels += 1;
                 let over = cancelled == Cancelled::Ended;
@@ -98,9 +99,11 @@ impl Run {
     }
 
     fn cancel(&mut self, client: &mut Client) -> Result<(), String> {
-        let reason = if self.rng.below(2) == 0 { "user request" } else { "statement timeout" };
-        let error = ServerError::error("57014", format!("canceling statement due to {reason}"));
-        self.give_up(client, error)
+        if self.rng.below(2) == 0 {
+            return self.give_up(client, VirtualSession::cancel);
+        }
+        let late = ServerError::error("57014", "canceling statement due to statement timeout");
+        self.give_up(client, |session, out| session.give_up(&late, out))
     }
 
     /// Clients do so before they close the connection, or they do not. In the middle of a frame they cannot.
@@ -133,7 +136,7 @@ impl Run {
         }
         match self.rng.below(8) {
             0..=2 => self.lose(client),
-            3 | 4 if client.cancelling.is_none() => self.cancel(client),
+            3 | 4 => self.cancel(client),
             _ => self.exchange(client),
         }
     }
