@@ -196,7 +196,10 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
 
     /// Whether nothing is lost if the session ends now.
     fn may_leave(&self) -> bool {
-        self.session.is_idle() && self.to_server.is_empty() && self.to_client.is_empty()
+        self.session.is_idle()
+            && !self.session.is_in_frame()
+            && self.to_server.is_empty()
+            && self.to_client.is_empty()
     }
 
     /// Takes a backend if the session wants one.

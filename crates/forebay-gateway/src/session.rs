@@ -409,7 +409,8 @@ impl VirtualSession {
         self.backend.is_some()
     }
 
-    /// Whether everything is answered and nothing is under way: no transaction, no unsynced request, no partial frame.
+    /// Whether everything is answered and nothing is under way: no transaction, no unsynced request, no frame of which the backend has a part.
+    /// The client may have begun another frame.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.status == TransactionStatus::Idle
@@ -417,8 +418,14 @@ impl VirtualSession {
             && !self.unsynced
             && !self.skipping
             && self.held.is_empty()
-            && self.client_side.is_between_frames()
+            && !self.client_side.is_in_body()
             && self.server_side.is_between_frames()
+    }
+
+    /// Whether the client has begun a frame that has not ended.
+    #[must_use]
+    pub fn is_in_frame(&self) -> bool {
+        !self.client_side.is_between_frames()
     }
 
     /// Whether a statement is unanswered.
@@ -443,15 +450,19 @@ impl VirtualSession {
     /// segment, or takes copy data, it does not wait for that.
     #[must_use]
     pub fn unsynced_segment(&self) -> Option<u64> {
-        let waits = self.unsynced && !self.skipping && !self.copying && self.requests.segments() == 0;
-        (waits && self.backend.is_some()).then_some(self.segment)
+        (self.lacks_sync() && !self.skipping).then_some(self.segment)
     }
 
-    /// Whether the client must go on before anything happens: its Sync is to come, and it waits for no answer, as it has not asked for any.
+    fn lacks_sync(&self) -> bool {
+        self.unsynced && !self.copying && self.requests.segments() == 0 && self.backend.is_some()
+    }
+
+    /// Whether the client must go on before anything happens: its Sync is to come, also if a request has failed, and it waits for no answer, as
+    /// it has not asked for any.
     #[must_use]
     pub fn owes_sync(&self) -> bool {
         let waits = self.flushed && !self.requests.is_empty();
-        self.unsynced_segment().is_some() && !waits && self.held.is_empty()
+        self.lacks_sync() && !waits && self.held.is_empty()
     }
 
     /// Whether the client has ended the session, or was told of its end. Write what is in the outbox, and close.

@@ -547,15 +547,20 @@ mod tests {
         assert!(late.is_none(), "{late:?}");
     }
 
-    /// The server has rolled it back.
+    /// The server has rolled it back. But the backend is of no use to anybody before the Sync.
     #[test]
-    fn a_transaction_that_has_failed_without_a_block_is_none() {
-        let mut scene = Scene::new(timeouts(Some(10 * SECOND), Some(10 * SECOND)));
-        scene.client(|out| {
-            execute(out);
-            write::bare(out, client::FLUSH);
-        });
-        scene.server(|out| write::error(out, &ServerError::error("42P01", "as told")));
-        assert!(scene.looks(30, |_| {}).is_none());
+    fn a_transaction_that_has_failed_without_a_block_is_none_and_lacks_its_sync() {
+        let failed = |policy| {
+            let mut scene = Scene::new(policy);
+            scene.client(|out| {
+                execute(out);
+                write::bare(out, client::FLUSH);
+            });
+            scene.server(|out| write::error(out, &ServerError::error("42P01", "as told")));
+            scene.looks(30, |_| {})
+        };
+        assert!(failed(timeouts(Some(10 * SECOND), None)).is_none());
+        let late = failed(timeouts(None, Some(10 * SECOND)));
+        assert!(matches!(late, Some((10, Verdict::Dismiss(_)))), "{late:?}");
     }
 }

@@ -3,7 +3,7 @@
 use super::frames::{bare, bind, complete, execute, parse, query, ready};
 use super::scene::Scene;
 use crate::protocol::{ServerError, client};
-use crate::session::{Cancelled, HungUp, Lost};
+use crate::session::{Cancelled, Detach, HungUp, Lost, Memory};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
@@ -141,4 +141,20 @@ fn nothing_follows_the_last_word_and_the_backend_is_known_all_the_same() {
     crate::protocol::write::error(&mut fatal, &ServerError::fatal("57P01", "terminating connection"));
     scene.server(&[fatal.clone(), fatal]);
     assert_eq!(scene.seen(), ["EF57P01"]);
+}
+
+/// Of what it has begun, the backend knows nothing.
+#[test]
+fn a_client_that_has_begun_a_frame_keeps_no_backend_for_it() {
+    let mut scene = Scene::attached();
+    let select = query("SELECT 1");
+    scene.client(&[select[..1].to_vec()]);
+    assert!(scene.session.is_in_frame() && scene.session.can_detach() == Detach::Now);
+    scene.session.detach();
+    scene.client(&[select[1..7].to_vec()]);
+    assert!(!scene.session.is_attached() && scene.seen().is_empty());
+    scene.client(&[select[7..].to_vec()]);
+    assert!(scene.session.wants_backend());
+    scene.attach(Memory::default());
+    assert_eq!(scene.sent(), ["QSELECT 1"]);
 }

@@ -90,7 +90,10 @@ impl Client {
 
     /// Whether nothing is lost if it is dismissed now.
     pub(super) fn may_leave(&self) -> bool {
-        self.session.is_idle() && self.to_server.is_empty() && self.half.is_empty()
+        self.session.is_idle()
+            && !self.session.is_in_frame()
+            && self.to_server.is_empty()
+            && self.half.is_empty()
     }
 
     /// Whether a fault may end its session.

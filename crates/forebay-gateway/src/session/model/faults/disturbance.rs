@@ -108,7 +108,7 @@ impl Run {
 
     /// Clients do so before they close the connection, or they do not. In the middle of a frame they cannot.
     fn say_goodbye(&mut self, client: &mut Client) -> Result<(), String> {
-        let halfway = !client.session.client_side.is_between_frames();
+        let halfway = client.session.is_in_frame();
         if self.rng.below(2) == 0 && client.session.takes_more() && !halfway {
             // What it does not wait for is not sent a second time.
             client.judge.conflicts |= client.meets;
