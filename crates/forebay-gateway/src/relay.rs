@@ -289,7 +289,9 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<C> {
 
     fn read_client(&mut self, context: &mut Context<'_>, scratch: &mut Scratch) -> bool {
         let full = !self.to_server.is_empty() || self.to_client.len() > MOST_UNREAD;
-        if self.ending.is_some() || full || !self.session.takes_more() {
+        // What a client that has given up was waiting for must not be executed any more.
+        let takes_more = self.session.takes_more() || self.session.takes_more_while_it_waits();
+        if self.ending.is_some() || full || !takes_more {
             return false;
         }
         let mut buffer = ReadBuf::new(&mut scratch.bytes);

@@ -153,6 +153,9 @@ impl From<BadLength> for Garbage {
     }
 }
 
+/// How much may wait before nothing more is read.
+const MOST_WHILE_IT_WAITS: usize = 64 << 10;
+
 /// Where a session is in its transaction, as the client knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransactionStatus {
@@ -401,6 +404,12 @@ impl VirtualSession {
     #[must_use]
     pub fn takes_more(&self) -> bool {
         self.held.is_empty() && !self.over && self.requests.len() < self.limits.max_unanswered
+    }
+
+    /// Whether to read from the client although its frames wait for a backend: so it is noticed if the client leaves.
+    #[must_use]
+    pub fn takes_more_while_it_waits(&self) -> bool {
+        self.wants_backend() && self.held.len() < MOST_WHILE_IT_WAITS
     }
 
     /// Whether it has a backend.

@@ -274,6 +274,26 @@ async fn one_that_waits_gets_the_connection_of_one_that_has_died() {
     }
 }
 
+/// It may have tried elsewhere meanwhile.
+#[tokio::test]
+async fn one_that_dies_while_it_waits_for_a_connection_has_not_asked_for_anything() {
+    for mode in ["session", "elastic"] {
+        let world = world(mode).await;
+        with_table(&world).await;
+        let first = world.client().await;
+        first.batch_execute("BEGIN; INSERT INTO t VALUES (1)").await.unwrap();
+        let second = Mortal::new(&world).await;
+        let waits = || world.gateway.backends()[0].1.pool().status().waiting == 1;
+        second.runs("INSERT INTO t VALUES (2)");
+        eventually("it waits", waits).await;
+        second.dies().await;
+        eventually("it is gone, and waits no more", || world.gateway.clients() == 1 && !waits()).await;
+        first.batch_execute("COMMIT").await.unwrap();
+        drop(first);
+        assert_eq!(values(&world).await, [1], "{mode}");
+    }
+}
+
 #[tokio::test]
 async fn the_connection_may_be_lost_meanwhile() {
     let world = world("elastic").await;
