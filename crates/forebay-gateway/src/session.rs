@@ -230,6 +230,8 @@ struct Backend {
     spoilt: bool,
     /// It has announced its end.
     ending: bool,
+    /// Why, in its words.
+    last_words: Box<str>,
     /// The client's frames so far, in case that the first answer is a conflict with a change of the schema.
     first: Option<First>,
     /// The session changed the schema before it got this backend. On one connection it would not meet its own change, at any statement.

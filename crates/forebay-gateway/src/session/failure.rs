@@ -41,9 +41,10 @@ impl VirtualSession {
             self.leave(out);
             return Lost::Ended;
         }
-        if self.backend.is_none() {
-            return Lost::Unnoticed;
-        }
+        let Some(backend) = &mut self.backend else { return Lost::Unnoticed };
+        let last_words = std::mem::take(&mut backend.last_words);
+        let said =
+            if last_words.is_empty() { String::new() } else { format!(" The server said: {last_words}.") };
         let (sqlstate, message) = if self.may_have_committed() {
             (
                 "08007",
@@ -53,7 +54,10 @@ impl VirtualSession {
             ("08006", "the connection to the server was lost")
         };
         if self.is_noticed() {
-            let error = ServerError::error(sqlstate, message);
+            let mut error = ServerError::error(sqlstate, message);
+            if !said.is_empty() {
+                error = error.with_detail(said.trim_start().to_owned());
+            }
             if !self.abandon(&error, &error, out) {
                 return Lost::Ended;
             }
@@ -69,7 +73,8 @@ impl VirtualSession {
             self.leave(out);
             return Lost::Ended;
         }
-        let error = ServerError::error(sqlstate, message).with_detail("The transaction was rolled back.");
+        let error = ServerError::error(sqlstate, message)
+            .with_detail(format!("The transaction was rolled back.{said}"));
         if self.leave_unnoticed(&error, out) == TransactionStatus::InTransaction {
             Lost::Told
         } else {

@@ -34,6 +34,7 @@ impl VirtualSession {
             wrote: false,
             spoilt: memory.spoilt,
             ending: false,
+            last_words: Box::default(),
             first: Some(First::default()),
             behind: self.changed_schema,
             ahead: false,

@@ -446,7 +446,7 @@ impl VirtualSession {
     fn error(&mut self, body: &[u8], run: &mut Run<'_>, out: &mut Outbox) -> Way {
         let fields = ErrorFields::read(body);
         if fields.is_fatal() {
-            return self.fatal();
+            return self.fatal(fields.message);
         }
         if self.requests.are_ahead() {
             self.requests.skip_to_sync(&mut self.statements);
@@ -493,19 +493,12 @@ impl VirtualSession {
         Way::Drop
     }
 
-    /// The server closes the connection behind this. The client hears of it only if it waits for an answer: otherwise another backend will do.
-    fn fatal(&mut self) -> Way {
+    /// The server closes the connection behind this. What that means to the client is told then.
+    fn fatal(&mut self, message: &[u8]) -> Way {
         if let Some(backend) = &mut self.backend {
             backend.ending = true;
+            backend.last_words = String::from_utf8_lossy(message).into();
         }
-        if self.requests.iter().all(Request::is_ours)
-            && !self.pinned
-            && !self.unsynced
-            && self.status == TransactionStatus::Idle
-        {
-            return Way::Drop;
-        }
-        (self.over, self.told_end) = (true, true);
-        Way::Pass
+        Way::Drop
     }
 }

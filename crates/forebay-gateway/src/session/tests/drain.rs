@@ -134,13 +134,6 @@ fn nothing_follows_the_last_word_and_the_backend_is_known_all_the_same() {
         assert_eq!(scene.seen(), ["EF57P01"], "split at {split}");
         assert!(scene.meet(HangUp), "split at {split}");
     }
-    // Neither do those of the server that has said it.
-    let mut scene = Scene::attached();
-    scene.client(&[query("SELECT 1")]);
-    let mut fatal = Vec::new();
-    crate::protocol::write::error(&mut fatal, &ServerError::fatal("57P01", "terminating connection"));
-    scene.server(&[fatal.clone(), fatal]);
-    assert_eq!(scene.seen(), ["EF57P01"]);
 }
 
 /// Of what it has begun, the backend knows nothing.

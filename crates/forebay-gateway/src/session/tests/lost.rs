@@ -263,3 +263,21 @@ fn a_commit_behind_an_error_was_not_executed() {
     assert_eq!(scene.lost(), Lost::Told);
     assert_eq!(scene.seen(), ["CBEGIN", "EE42703", "ZE"]);
 }
+
+/// What the server says before it closes is not the end of the client's session.
+#[test]
+fn a_server_that_says_why_it_ends_is_lost_for_this_reason() {
+    let mut fatal = Vec::new();
+    write::error(&mut fatal, &ServerError::fatal("57P01", "terminating connection"));
+    for (sql, told) in [("SELECT 1", "EE08006"), ("INSERT INTO t VALUES (1)", "EE08007")] {
+        let mut scene = Scene::attached();
+        scene.client(&[query(sql)]);
+        scene.server(&[fatal.clone()]);
+        assert!(scene.seen().is_empty());
+        assert_eq!(scene.lost(), Lost::Told);
+        let said = String::from_utf8_lossy(&scene.out.to_client).into_owned();
+        assert!(said.contains("DThe server said: terminating connection."), "{said}");
+        assert_eq!(scene.seen(), [told, "ZI"], "{sql}");
+        assert!(!scene.session.is_over());
+    }
+}
