@@ -476,6 +476,8 @@ impl VirtualSession {
             _ => None,
         };
         if !self.requests.first().is_some_and(Request::ends_with_ready) {
+            // Those of its segment were not bound, or ended with it.
+            self.portals.end(self.segment - self.requests.segments() + 1);
             if self.requests.skip_to_sync(&mut self.statements) {
                 (self.skipping, self.unsynced) = (true, true);
             }

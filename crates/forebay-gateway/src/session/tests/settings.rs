@@ -419,3 +419,25 @@ fn a_backend_of_a_function_call_is_for_nobody_else() {
     scene.server(&[complete("SELECT 0"), ready(b'I')]);
     assert!(scene.session.detach().is_spoilt());
 }
+
+/// The server skipped its Bind.
+#[test]
+fn a_portal_that_was_not_bound_is_not_answered_for() {
+    let bound = |portal: &[u8], name: &[u8]| {
+        let mut frame = Vec::new();
+        write::bind(&mut frame, portal, name);
+        frame
+    };
+    let mut scene = Scene::attached();
+    scene.client(&[query("BEGIN")]);
+    scene.server(&[complete("BEGIN"), ready(b'T')]);
+    scene.client(&[bound(b"", b"gone"), parse("d", "DEALLOCATE s9"), bound(b"", b"d"), bare(client::SYNC)]);
+    scene.server(&[error("26000", "no such statement"), ready(b'E')]);
+    let mut last = Vec::new();
+    write::execute(&mut last, b"p");
+    scene.client(&[parse("", "COMMIT"), bound(b"p", b""), last]);
+    scene.server(&[bare(b'1'), bare(b'2'), complete("ROLLBACK")]);
+    scene.sent();
+    scene.client(&[execute()]);
+    assert_eq!(scene.sent(), ["E"], "the server knows that there is no such portal");
+}
