@@ -44,6 +44,7 @@ mod restore;
 mod scan;
 mod server;
 mod settings;
+mod start_value;
 mod statements;
 #[cfg(test)]
 mod tests;
@@ -57,6 +58,7 @@ pub use self::memory::Memory;
 pub(crate) use self::min_messages::is_message_level;
 pub use self::reported::Reported;
 pub use self::settings::{Settings, StartSettings};
+pub(crate) use self::start_value::StartValue;
 
 use self::again::First;
 use self::framing::Framing;

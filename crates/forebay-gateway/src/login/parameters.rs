@@ -2,7 +2,7 @@
 
 use super::refusal::Refusal;
 use super::startup::Start;
-use crate::session::is_message_level;
+use crate::session::{StartValue, is_message_level};
 
 /// What a session of Aurora DSQL can set. Everything else, `role` among it, is refused here: no client gets another role by its
 /// start-up message.
@@ -56,6 +56,13 @@ pub(super) fn settings(start: &Start, ignored: &[String]) -> Result<StartParamet
                 let hint =
                     "Available values: debug5, debug4, debug3, debug2, debug1, log, notice, warning, error.";
                 Err(Refusal::new("22023", message).hint(hint))
+            }
+            // Otherwise the first statement would fail, and not the login.
+            Some(allowed) if StartValue::read(allowed, value, None) == StartValue::Invalid => {
+                let refusal =
+                    Refusal::new("22023", format!("invalid value for parameter \"{allowed}\": \"{value}\""));
+                let is_encoding = *allowed == "client_encoding";
+                Err(if is_encoding { refusal.hint("Aurora DSQL has UTF8 only.") } else { refusal })
             }
             Some(allowed) => {
                 settings.set(allowed, value);
@@ -168,7 +175,11 @@ mod tests {
             let refused = of(&[("user", "a"), ("options", &options)]);
             assert!(refused.is_err(), "{options}");
         }
-        assert_eq!(of(&[("client_min_messages", "panic")]).unwrap_err().code, "22023");
+        for (name, value) in
+            [("client_min_messages", "panic"), ("datestyle", "x"), ("client_encoding", "LATIN1")]
+        {
+            assert_eq!(of(&[(name, value)]).unwrap_err().code, "22023", "{name}");
+        }
         assert_eq!(
             of(&[("options", "-c client_min_messages=Warning")]).unwrap(),
             [pair("client_min_messages", "Warning")]

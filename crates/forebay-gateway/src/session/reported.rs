@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::start_value::StartValue;
 use crate::protocol::write;
 
 /// The ParameterStatus messages of a server's start-up, in their order. Cheap to clone: many sessions share one.
@@ -131,21 +132,12 @@ impl ReportedNow {
         else {
             return;
         };
-        let value = match &*reported {
-            "application_name" => value.to_owned(),
-            "client_encoding" => match &*value.to_ascii_lowercase().replace(['-', '_'], "") {
-                "utf8" | "unicode" | "'utf8'" => "UTF8".to_owned(),
-                _ => return,
-            },
-            "IntervalStyle" => value.to_ascii_lowercase(),
-            "DateStyle" if value.eq_ignore_ascii_case("iso") => {
-                match self.get("DateStyle").and_then(|now| now.split_once(", ")) {
-                    Some((_, order)) => format!("ISO, {order}"),
-                    None => return,
-                }
-            }
-            "TimeZone" | "DateStyle" => value.to_owned(),
-            _ => return,
+        let default = self.get(&reported).map(str::to_owned);
+        let value = match StartValue::read(&reported, value, default.as_deref()) {
+            StartValue::Known(value) => value,
+            // Most probably.
+            StartValue::Unknown if &*reported == "TimeZone" => value.to_owned(),
+            StartValue::Unknown | StartValue::Invalid => return,
         };
         self.set(&reported, &value);
     }
