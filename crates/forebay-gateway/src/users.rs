@@ -32,6 +32,7 @@ pub use network::{InvalidNetwork, Network};
 pub(crate) use verifier::Hash;
 #[cfg(test)]
 pub(crate) use verifier::SIGNED;
+use verifier::VerifierShape;
 pub use verifier::{ITERATIONS, InvalidVerifier, ScramVerifier};
 
 /// How long a client keeps a backend.
@@ -118,7 +119,8 @@ pub struct Users {
     /// Makes the salts of users that do not exist. A file that names one keeps them the same in every process and after a
     /// restart, as those of users that exist.
     decoy_key: Option<Hash>,
-    iterations: u32,
+    /// What shows of each verifier before its password is proved, in order.
+    shapes: Vec<VerifierShape>,
 }
 
 impl std::fmt::Debug for Users {
@@ -158,14 +160,10 @@ impl Users {
     }
 
     pub(crate) fn new(users: BTreeMap<String, Arc<User>>, decoy_key: Option<Hash>) -> Self {
-        let mut votes = BTreeMap::<u32, usize>::new();
-        for verifier in users.values().filter_map(|user| user.verifier.as_ref()) {
-            *votes.entry(verifier.iterations()).or_default() += 1;
-        }
-        // The number that most users have says least about a name.
-        let iterations =
-            votes.into_iter().max_by_key(|(_, votes)| *votes).map_or(ITERATIONS, |(count, _)| count);
-        Self { users, decoy_key, iterations }
+        let verifiers = users.values().filter_map(|user| user.verifier.as_ref());
+        let mut shapes: Vec<VerifierShape> = verifiers.map(ScramVerifier::shape).collect();
+        shapes.sort_unstable();
+        Self { users, decoy_key, shapes }
     }
 
     /// The user with this name.
@@ -208,6 +206,6 @@ impl Users {
 
     /// A verifier that looks like that of a real user, and fits no password.
     pub(crate) fn decoy(&self, name: &str, process_key: &Hash) -> ScramVerifier {
-        ScramVerifier::decoy(self.decoy_key.as_ref().unwrap_or(process_key), name, self.iterations)
+        ScramVerifier::decoy(self.decoy_key.as_ref().unwrap_or(process_key), name, &self.shapes)
     }
 }

@@ -32,6 +32,27 @@ pub struct ScramVerifier {
     server_key: Hash,
 }
 
+/// What a server shows of a verifier to everybody who knows the name, but for the salt itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct VerifierShape {
+    iterations: u32,
+    salt_length: usize,
+}
+
+impl VerifierShape {
+    /// That of a verifier as `add-user` makes it.
+    const USUAL: Self = Self { iterations: ITERATIONS, salt_length: 16 };
+
+    /// The one for a name that does not exist. Each is as frequent among such names as among users. As they are in order, and the name
+    /// chooses a place between the first and the last, few names get another one when a user is added.
+    fn choose(key: &Hash, name: &str, shapes: &[Self]) -> Self {
+        let [a, b, c, d, e, f, g, h, ..] = sign(key, &[b"shape", name.as_bytes()]);
+        let place = u128::from(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
+        let index = usize::try_from((place * shapes.len() as u128) >> 64).unwrap_or(0);
+        shapes.get(index).copied().unwrap_or(Self::USUAL)
+    }
+}
+
 /// Not a verifier. It does not say which text it was, as that may be a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -56,11 +77,24 @@ impl ScramVerifier {
     }
 
     /// One that no password fits, for users that do not exist. The same `key` and `name` give the same salt, as for a real
-    /// user.
-    pub(crate) fn decoy(key: &Hash, name: &str, iterations: u32) -> Self {
-        let salt = sign(key, &[b"salt", name.as_bytes()])[..16].to_vec();
+    /// user. It looks like one of the verifiers with these shapes, which are in order.
+    pub(super) fn decoy(key: &Hash, name: &str, shapes: &[VerifierShape]) -> Self {
+        let VerifierShape { iterations, salt_length } = VerifierShape::choose(key, name, shapes);
+        let mut salt = sign(key, &[b"salt", name.as_bytes()]).to_vec();
+        for part in 1_u32.. {
+            if salt.len() >= salt_length {
+                break;
+            }
+            salt.extend(sign(key, &[b"more salt", &part.to_be_bytes(), name.as_bytes()]));
+        }
+        salt.truncate(salt_length);
         // The hash of no known key.
         Self { iterations, salt, stored_key: *key, server_key: *key }
+    }
+
+    /// What everybody can see of it.
+    pub(super) fn shape(&self) -> VerifierShape {
+        VerifierShape { iterations: self.iterations, salt_length: self.salt.len() }
     }
 
     /// How often the password was hashed.
@@ -234,6 +268,30 @@ mod tests {
         assert!(same("I\u{ad}X", "IX") && same("\u{2168}", "IX"));
         // A control character is forbidden, so the password is used as it is.
         assert!(!same("\u{7}", "") && !same("\u{7}", "\u{8}"));
+    }
+
+    /// Each shape of a real verifier is seen with unknown names, as often as with users, and always the same one with the same name.
+    #[test]
+    fn decoys_look_like_the_verifiers_of_users() {
+        let of = |iterations, salt_length| VerifierShape { iterations, salt_length };
+        let shapes = [of(4_096, 16), of(4_096, 16), of(4_096, 16), of(20_000, 100)];
+        let key = [7; 32];
+        let mut few = 0;
+        for number in 0..1_000 {
+            let name = format!("user{number}");
+            let decoy = ScramVerifier::decoy(&key, &name, &shapes);
+            assert_eq!(decoy, ScramVerifier::decoy(&key, &name, &shapes));
+            assert_eq!(
+                (decoy.iterations, decoy.salt.len()),
+                if decoy.iterations == 4_096 { (4_096, 16) } else { (20_000, 100) }
+            );
+            few += usize::from(decoy.iterations == 20_000);
+        }
+        assert!((200..300).contains(&few), "{few}");
+        // The parts of a long salt differ.
+        let long = ScramVerifier::decoy(&key, "x", &[of(1, 100)]).salt;
+        assert!(long[..32] != long[32..64] && long[32..64] != long[64..96]);
+        assert_eq!(ScramVerifier::decoy(&key, "x", &[]).shape(), VerifierShape::USUAL);
     }
 
     #[test]
