@@ -1,7 +1,7 @@
 //! How many clients there are, and how many there may be.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -14,11 +14,11 @@ use crate::users::User;
 pub struct ClientLimits {
     /// Clients that are logged in.
     pub clients: usize,
-    /// Of them, those of one address. Clients of the Unix socket and of loopback addresses are not counted.
+    /// Of them, those of one address, or of one /64 of IPv6. Clients of the Unix socket and of loopback addresses are not counted.
     pub clients_per_address: Option<usize>,
     /// Clients that are logging in.
     pub logins: usize,
-    /// Of them, those of one address.
+    /// Of them, those of one address, or of one /64 of IPv6.
     pub logins_per_address: Option<usize>,
 }
 
@@ -91,7 +91,7 @@ impl Admissions {
     }
 
     pub(super) fn begin(self: &Arc<Self>, peer: &Peer, limits: &ClientLimits) -> Result<LoginSlot, Crowd> {
-        let address = peer.address().filter(|_| !peer.is_local());
+        let address = peer.address().filter(|_| !peer.is_local()).map(counted);
         let mut counts = self.0.lock();
         let own = address.and_then(|address| counts.logins_by_address.get(&address)).copied().unwrap_or(0);
         if counts.logins >= limits.logins {
@@ -159,6 +159,17 @@ impl Drop for ClientSlot {
     }
 }
 
+/// As which address this one counts. Whoever has one of IPv6 usually has the whole /64, and could come from another one each time.
+fn counted(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(own) => {
+            let [a, b, c, d, ..] = own.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+    }
+}
+
 /// Counts one less. What has none is forgotten, so that the map does not grow with every address ever seen.
 fn take_one<K, Q>(counts: &mut BTreeMap<K, usize>, key: &Q)
 where
@@ -214,6 +225,23 @@ mod tests {
         assert_eq!((counts.clients, counts.logins), (0, 0));
         assert!(counts.clients_by_user.is_empty() && counts.clients_by_address.is_empty());
         assert!(counts.logins_by_address.is_empty());
+    }
+
+    #[test]
+    fn addresses_of_ipv6_count_by_their_network() {
+        let admissions = Arc::new(Admissions::default());
+        let limits = ClientLimits { logins: 9, ..LIMITS };
+        let begin = |address: &str| admissions.begin(&peer(address), &limits);
+        let first = begin("[2001:db8:1:2::1]").unwrap();
+        assert_eq!(begin("[2001:db8:1:2:ffff:ffff:ffff:ffff]").err(), Some(Crowd::LoginsOfAddress));
+        let next = begin("[2001:db8:1:3::1]").unwrap();
+        // An IPv4 client of a listener for both families.
+        let mapped = begin("[::ffff:10.0.0.1]").unwrap();
+        assert_eq!(begin("10.0.0.1").err(), Some(Crowd::LoginsOfAddress));
+        let other = begin("[::ffff:10.0.0.2]").unwrap();
+        drop((first, next, mapped, other));
+        assert!(begin("[2001:db8:1:2::2]").is_ok());
+        assert!(admissions.0.lock().logins_by_address.is_empty());
     }
 
     #[test]
