@@ -32,7 +32,7 @@ pub use policy::{LoginPolicy, LoginShared};
 pub use tls::TlsServer;
 
 use self::admission::LoginSlot;
-use self::refusal::{Refusal, message};
+use self::refusal::{Refusal, message, shown};
 use self::scram::{Exchange, Outcome};
 use self::startup::{First, Unreadable};
 use self::wire::Wire;
@@ -97,9 +97,9 @@ pub struct LoggedIn<S> {
 #[non_exhaustive]
 pub enum LoginError {
     /// It was refused.
-    #[error("refused {}: {code} {message:?}{}", named(user), because(reason))]
+    #[error("refused {}: {code}{}{}", named(user), quoted(code, message), because(reason))]
     Refused {
-        /// Who it said it is.
+        /// Who it said it is, cut to the length of a name.
         user: Option<String>,
         /// The SQLSTATE that it got.
         code: &'static str,
@@ -171,6 +171,11 @@ pub enum Reason {
 
 fn named(user: &Option<String>) -> String {
     user.as_ref().map_or_else(|| "a client".to_owned(), |user| format!("{user:?}"))
+}
+
+/// The message for a line that begins with the name. The one about passwords says nothing but the name again.
+fn quoted(code: &str, message: &str) -> String {
+    if code == "28P01" { String::new() } else { format!(" {message:?}") }
 }
 
 fn because(reason: &Option<Reason>) -> String {
@@ -289,7 +294,7 @@ struct Attempt<'a, S> {
     peer: Peer,
     shared: &'a LoginShared,
     policy: &'a LoginPolicy,
-    /// Who the client says it is.
+    /// Who the client says it is, cut to the length of a name.
     user: Option<String>,
 }
 
@@ -310,7 +315,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Attempt<'a, S> {
         let Some(name) = name else {
             return Err(Refusal::new("28000", "no PostgreSQL user name specified in startup packet").into());
         };
-        self.user = Some(name.to_owned());
+        self.user = Some(shown(name).into_owned());
         if self.shared.is_draining() {
             return Err(Refusal::new("57P03", "the database system is shutting down").into());
         }
@@ -379,7 +384,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Attempt<'a, S> {
                 Some(_) => ("may not log in from this address", "The users file says from where."),
                 None => ("is not in the users file of the gateway", "`forebay gateway add-user` adds one."),
             };
-            return Err(Refusal::new("28000", format!("user \"{name}\" {why}")).hint(hint).into());
+            return Err(Refusal::new("28000", format!("user \"{}\" {why}", shown(name))).hint(hint).into());
         }
         // Made in each case, so that all take the same time.
         let decoy = self.policy.users.decoy(name, self.shared.decoy_key());
@@ -454,7 +459,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Attempt<'a, S> {
 fn check_database(user: &User, asked: Option<&str>) -> Result<(), Refusal> {
     match asked {
         Some(asked) if !asked.is_empty() && asked != user.database && asked != user.name => {
-            Err(Refusal::new("3D000", format!("database \"{asked}\" does not exist"))
+            Err(Refusal::new("3D000", format!("database \"{}\" does not exist", shown(asked)))
                 .hint(format!("The database of this user is \"{}\".", user.database)))
         }
         _ => Ok(()),

@@ -1,6 +1,6 @@
 //! The settings that a client asks for in its start-up message: a fixed list, and nothing else.
 
-use super::refusal::Refusal;
+use super::refusal::{Refusal, shown};
 use super::startup::Start;
 use crate::session::{StartValue, is_message_level};
 
@@ -52,6 +52,7 @@ pub(super) fn settings(start: &Start, ignored: &[String]) -> Result<StartParamet
         }
         match ALLOWED.iter().find(|allowed| allowed.eq_ignore_ascii_case(name)) {
             Some(&"client_min_messages") if !is_message_level(value) => {
+                let value = shown(value);
                 let message = format!("invalid value for parameter \"client_min_messages\": \"{value}\"");
                 let hint =
                     "Available values: debug5, debug4, debug3, debug2, debug1, log, notice, warning, error.";
@@ -69,7 +70,7 @@ pub(super) fn settings(start: &Start, ignored: &[String]) -> Result<StartParamet
                 Ok(())
             }
             None => {
-                let message = format!("setting configuration parameter \"{name}\" not supported");
+                let message = format!("setting configuration parameter \"{}\" not supported", shown(name));
                 let hint = "Remove it from the connection settings, or add it to ignore_startup_parameters of the gateway.";
                 Err(Refusal::new("0A000", message).hint(hint))
             }
@@ -94,7 +95,7 @@ pub(super) fn settings(start: &Start, ignored: &[String]) -> Result<StartParamet
 /// `-c NAME=VALUE`, `-cNAME=VALUE` and `--NAME=VALUE`, as on a command line.
 fn options(text: &str) -> Result<Vec<(String, String)>, Refusal> {
     let invalid = |word: &str| {
-        let message = format!("invalid command-line argument for server process: {word}");
+        let message = format!("invalid command-line argument for server process: {}", shown(word));
         Refusal::new("42601", message).hint("Write settings as -c NAME=VALUE.")
     };
     let mut words = split(text).into_iter();

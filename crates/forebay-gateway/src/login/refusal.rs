@@ -1,5 +1,19 @@
 //! What a client is told when it is refused, in PostgreSQL's words where it has some.
 
+use std::borrow::Cow;
+
+/// PostgreSQL cuts names there.
+const LONGEST_SHOWN: usize = 63;
+
+/// What a client has sent, as answers and logs repeat it: no longer than a name, however long it was.
+pub(super) fn shown(text: &str) -> Cow<'_, str> {
+    if text.len() <= LONGEST_SHOWN {
+        return text.into();
+    }
+    let end = (0..=LONGEST_SHOWN).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    format!("{}...", &text[..end]).into()
+}
+
 /// An error that ends the login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
@@ -31,7 +45,7 @@ impl Refusal {
 
     /// The same words whether the user exists or not.
     pub(super) fn password(user: &str) -> Self {
-        Self::new("28P01", format!("password authentication failed for user \"{user}\""))
+        Self::new("28P01", format!("password authentication failed for user \"{}\"", shown(user)))
     }
 
     /// The ErrorResponse.
@@ -65,4 +79,18 @@ pub(super) fn message(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8
     body(out);
     let length = u32::try_from(out.len() - start).unwrap_or(u32::MAX);
     out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let (short, long) = ("x".repeat(63), "x".repeat(64));
+        assert_eq!((shown(&short), shown(&long)), (short.as_str().into(), format!("{short}...").into()));
+        // Characters of two bytes: 63 would be in the middle of one.
+        assert_eq!(shown(&"\u{e4}".repeat(50)), "\u{e4}".repeat(31) + "...");
+        assert_eq!(shown(&"\u{1f600}".repeat(50)), "\u{1f600}".repeat(15) + "...");
+    }
 }

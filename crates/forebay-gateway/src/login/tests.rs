@@ -134,6 +134,34 @@ async fn clients_of_other_machines_use_tls_and_cannot_be_trusted() {
     assert!(text(&said).contains("SCRAM-SHA-256|"), "a password is asked for: {}", text(&said));
 }
 
+/// A line of a log for each client that is refused, however long its words are.
+#[tokio::test]
+async fn what_clients_send_is_cut_where_it_is_repeated() {
+    let (trust, scram) = (shared(policy(Authentication::Trust)), shared(policy(Authentication::Scram)));
+    let long = "\u{1}".repeat(9_000);
+    let cases: [&[(&str, &str)]; 7] = [
+        &[("user", &long)],
+        &[("user", "app"), ("database", &long)],
+        &[("user", "app"), (&long, "x")],
+        &[("user", "app"), ("client_min_messages", &long)],
+        &[("user", "app"), ("options", &long)],
+        &[("user", "app"), ("options", &format!("-c {long}=1"))],
+        &[("user", "app"), ("options", &format!("-c {long}"))],
+    ];
+    for parameters in cases {
+        let (refused, said) = answer(&trust, Peer::Unix, &start(3 << 16, parameters)).await;
+        let text = refused.unwrap_err().to_string();
+        assert!(text.len() < 900 && said.len() < 400, "{} {}: {text}", text.len(), said.len());
+        assert!(text.contains("\\u{1}..."), "{text}");
+    }
+    let heard = guest::visit(&scram, &long, "x", |_, _| {}).await;
+    let Err(error) = heard.login else { panic!("{:?}", heard.login) };
+    assert_eq!(
+        error.to_string(),
+        format!("refused \"{}...\": 28P01 (there is no such user)", "\\u{1}".repeat(63))
+    );
+}
+
 /// Who can add to what the client sends before TLS begins could otherwise speak for it (CVE-2021-23214).
 #[tokio::test]
 async fn nothing_is_read_ahead_of_tls() {
