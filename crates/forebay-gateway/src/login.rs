@@ -53,7 +53,7 @@ pub enum Accepted<S> {
     /// A request to cancel a statement.
     Cancel(CancelRequest<S>),
     /// It went away during the login, as health checks do, and psql before it asks for a password; or it asked to cancel something
-    /// that is not here.
+    /// that is not here. Nothing is known against it: otherwise it is a [`LoginError::Left`].
     Gone,
 }
 
@@ -108,6 +108,14 @@ pub enum LoginError {
         /// What only operators may know.
         reason: Option<Reason>,
     },
+    /// It went away when its password was asked for, and would not have been let in with any.
+    #[error("{} left when its password was asked for, and would have been refused ({reason})", named(user))]
+    Left {
+        /// Who it said it is, cut to the length of a name.
+        user: Option<String>,
+        /// Why it would have been refused.
+        reason: Reason,
+    },
     /// There are too many clients.
     #[error("refused {}: {crowd}", named(user))]
     Crowded {
@@ -135,9 +143,9 @@ impl LoginError {
     #[must_use]
     pub fn label(&self) -> &'static str {
         match self {
-            Self::Refused { reason: Some(_), .. } | Self::Refused { code: "28P01" | "28000", .. } => {
-                "authentication"
-            }
+            Self::Refused { reason: Some(_), .. }
+            | Self::Refused { code: "28P01" | "28000", .. }
+            | Self::Left { .. } => "authentication",
             Self::Refused { code: "57P03", .. } => "draining",
             Self::Refused { .. } => "refused",
             Self::Crowded { .. } => "crowded",
@@ -185,6 +193,7 @@ fn because(reason: &Option<Reason>) -> String {
 /// Why a login ends.
 enum Stop {
     Refused(Refusal, Option<Reason>),
+    Left(Reason),
     Crowded(Crowd),
     Stranger,
     Tls(io::Error),
@@ -397,7 +406,15 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Attempt<'a, S> {
         let binding = self.tls().filter(|_| self.wire.is_encrypted()).and_then(TlsServer::binding);
         let nonce = STANDARD.encode(policy::random::<18>(self.shared.runtime()));
         let exchange = Exchange { verifier, is_genuine: user.is_ok(), binding, nonce };
-        let outcome = converse(&mut self.wire, exchange).await?;
+        let outcome = match (converse(&mut self.wire, exchange).await, &user) {
+            (Ok(outcome), _) => outcome,
+            // Clients such as psql ask for the password only now, or never: the operator is to know that none would do.
+            (Err(Stop::Gone | Stop::Io(_)), Err(reason)) => return Err(Stop::Left(*reason)),
+            (Err(Stop::Refused(refusal, None)), Err(reason)) => {
+                return Err(Stop::Refused(refusal, Some(*reason)));
+            }
+            (Err(stop), _) => return Err(stop),
+        };
         match (outcome, user) {
             (Outcome::Proved(proof), Ok(user)) => {
                 sasl(&mut self.wire.out, 12, &proof);
@@ -443,6 +460,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Attempt<'a, S> {
                 };
                 (Refusal::new("53300", message), LoginError::Crowded { user: self.user, crowd })
             }
+            // No answer: a user that may log in gets none, either, if it leaves there.
+            Stop::Left(reason) => return LoginError::Left { user: self.user, reason },
             Stop::Stranger => return LoginError::Stranger,
             Stop::Tls(error) => return LoginError::Tls(error),
             Stop::Io(error) => return LoginError::Io(error),

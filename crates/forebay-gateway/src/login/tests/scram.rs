@@ -1,8 +1,8 @@
 //! What a login with a password tells, and what it does not.
 
-use super::super::{LoginError, LoginShared};
+use super::super::{Accepted, LoginError, LoginShared, Peer, Reason};
 use super::guest::{Outcome, visit};
-use super::{policy, shared};
+use super::{answer, policy, shared, start};
 use crate::config::Authentication;
 use crate::users::SIGNED;
 
@@ -38,6 +38,37 @@ async fn nothing_tells_whether_a_user_exists() {
     assert_eq!(seen[0], seen[1]);
     assert_eq!(seen[0], seen[2]);
     assert_eq!(seen[0].2, "i=2");
+}
+
+/// psql asks its user for a password only when it is asked for one, and leaves until it has it. The log has the reason if none would do.
+/// The client learns nothing by it.
+#[tokio::test]
+async fn who_leaves_at_the_password_is_logged_if_none_would_do() {
+    let shared = shared(policy(Authentication::Scram));
+    let leave = async |name: &str, sent: &[u8]| {
+        let hello = start(3 << 16, &[("user", name)]);
+        let (left, said) = answer(&shared, Peer::Unix, &[&hello, sent].concat()).await;
+        (left, said.len())
+    };
+    let response = b"p\0\0\0\x36SCRAM-SHA-256\0\0\0\0\x20n,,n=,r=aaaaaaaaaaaaaaaaaaaaaaaa";
+    for sent in [&b""[..], response] {
+        let (left, genuine) = leave("app", sent).await;
+        assert!(matches!(left, Ok(Accepted::Gone)), "{left:?}");
+        for (name, reason) in [("nop", Reason::NoUser), ("far", Reason::Network)] {
+            let (left, length) = leave(name, sent).await;
+            let Err(error @ LoginError::Left { .. }) = left else { panic!("{left:?}") };
+            assert_eq!(error.label(), "authentication");
+            assert!(error.to_string().starts_with(&format!("\"{name}\" left")), "{error}");
+            assert!(error.to_string().contains(&reason.to_string()), "{error}");
+            assert_eq!(length, genuine);
+        }
+    }
+    // So has it for who breaks off the exchange in another way. The words are the same in each case.
+    for (name, expected) in [("app", None), ("nop", Some(Reason::NoUser))] {
+        let (refused, _) = leave(name, b"p\0\0\0\x05x").await;
+        let Err(LoginError::Refused { code: "08P01", reason, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!(reason, expected);
+    }
 }
 
 /// As for a user that exists, the salt is the same each time, in every process and after a reload; and each name has its own.
