@@ -17,6 +17,7 @@ mod wire;
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -45,6 +46,9 @@ mod tests;
 /// The first byte of a TLS handshake. No message of PostgreSQL's begins with it: it would be of 369 MB or more.
 const TLS_HANDSHAKE: u8 = 0x16;
 
+/// How long a peer may take to send a cancel request, which it has when it connects.
+const HEARING_TIME: Duration = Duration::from_secs(2);
+
 /// What a connection turned out to be.
 #[derive(Debug)]
 pub enum Accepted<S> {
@@ -63,8 +67,8 @@ pub enum Accepted<S> {
 pub struct CancelRequest<S> {
     key: [u8; 8],
     _stream: ClientStream<S>,
-    /// It counts as somebody who logs in for as long as it takes.
-    _slot: LoginSlot,
+    /// Its place among those who log in, until it is passed on.
+    slot: LoginSlot,
 }
 
 impl<S> CancelRequest<S> {
@@ -72,6 +76,16 @@ impl<S> CancelRequest<S> {
     #[must_use]
     pub fn key(&self) -> [u8; 8] {
         self.key
+    }
+
+    /// It takes its time, as it is passed on to a peer. So it does not count as somebody who logs in any more, but among its like. The
+    /// connection stays open until what is returned is dropped.
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub(crate) fn pass_on(self, shared: &LoginShared) -> Result<Self, Crowd> {
+        let Self { key, _stream, slot } = self;
+        Ok(Self { key, _stream, slot: slot.pass_on(&shared.policy().limits)? })
     }
 }
 
@@ -244,7 +258,7 @@ where
             }
             Ok(Granted::Cancel(key, slot)) => {
                 let (stream, ..) = attempt.wire.into_parts().map_err(LoginError::Io)?;
-                Ok(Accepted::Cancel(CancelRequest { key, _stream: stream, _slot: slot }))
+                Ok(Accepted::Cancel(CancelRequest { key, _stream: stream, slot }))
             }
             Ok(Granted::Gone) | Err(Stop::Gone) => Ok(Accepted::Gone),
             Err(stop) => Err(attempt.end(stop).await),
@@ -268,7 +282,7 @@ where
     let read = async {
         let slot = shared
             .admissions()
-            .begin(&peer, &policy.limits)
+            .hear(&peer, &policy.limits)
             .map_err(|crowd| LoginError::Crowded { user: None, crowd })?;
         let mut wire = Wire::new(socket);
         let first = match wire.first_message().await {
@@ -278,9 +292,11 @@ where
         };
         let Ok(First::Cancel(Some(key))) = first else { return Err(LoginError::Stranger) };
         let (stream, ..) = wire.into_parts().map_err(LoginError::Io)?;
-        Ok(CancelRequest { key, _stream: stream, _slot: slot })
+        Ok(CancelRequest { key, _stream: stream, slot })
     };
-    rt::within(shared.runtime(), policy.timeout, read).await.unwrap_or(Err(LoginError::TimedOut))
+    rt::within(shared.runtime(), policy.timeout.min(HEARING_TIME), read)
+        .await
+        .unwrap_or(Err(LoginError::TimedOut))
 }
 
 /// What a connection may do.

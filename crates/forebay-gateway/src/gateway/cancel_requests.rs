@@ -71,6 +71,13 @@ impl Shared {
         let Some(address) = config.peers.as_ref().and_then(|peers| peers.addresses.get(&id)) else {
             return metrics::peer_cancel("unknown");
         };
+        let _request = match request.pass_on(&self.login) {
+            Ok(request) => request,
+            Err(crowd) => {
+                metrics::peer_cancel("failed");
+                return tracing::warn!(peer = id, %address, error = %crowd, "a cancel request could not be passed on");
+            }
+        };
         match rt::within(&*self.runtime, PEER_TIME, peers::pass_on(address, key)).await {
             Some(Ok(())) => metrics::peer_cancel("passed_on"),
             failed => {

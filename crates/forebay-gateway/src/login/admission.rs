@@ -31,6 +31,9 @@ pub enum Crowd {
     /// Too many clients of this address are logging in: `max_logins_per_address`.
     #[error("max_logins_per_address is reached")]
     LoginsOfAddress,
+    /// Too many cancel requests are under way to peers, or from them. They are counted by themselves, each way up to the limits of logins.
+    #[error("as many cancel requests as max_logins and max_logins_per_address allow are under way")]
+    CancelRequests,
     /// Too many clients are logged in: `max_clients`.
     #[error("max_clients is reached")]
     Clients,
@@ -48,17 +51,35 @@ pub struct Admissions(Mutex<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    logins: usize,
-    logins_by_address: BTreeMap<IpAddr, usize>,
+    /// By what they wait for, in the order of [`Waiting`].
+    waiting: [Waiters; 3],
     clients: usize,
     clients_by_address: BTreeMap<IpAddr, usize>,
     clients_by_user: BTreeMap<String, usize>,
 }
 
-/// The place of a client that is logging in, until it is dropped.
+/// What somebody who is no client yet waits for. Each is counted by itself: whoever holds up one does not hold up the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// A login, or what turns out to be something else.
+    Login,
+    /// A peer, to which a cancel request is passed on.
+    Peer,
+    /// A cancel request that a peer passes on to be heard.
+    Hearing,
+}
+
+#[derive(Debug, Default)]
+struct Waiters {
+    count: usize,
+    by_address: BTreeMap<IpAddr, usize>,
+}
+
+/// The place of somebody who is no client yet, until it is dropped.
 #[derive(Debug)]
 pub(super) struct LoginSlot {
     admissions: Arc<Admissions>,
+    waiting: Waiting,
     /// If clients of it are counted.
     address: Option<IpAddr>,
 }
@@ -81,7 +102,7 @@ impl Admissions {
     /// How many clients are logging in.
     #[must_use]
     pub fn logins(&self) -> usize {
-        self.0.lock().logins
+        self.0.lock().waiting[Waiting::Login as usize].count
     }
 
     /// How many clients of this user are logged in.
@@ -91,24 +112,44 @@ impl Admissions {
     }
 
     pub(super) fn begin(self: &Arc<Self>, peer: &Peer, limits: &ClientLimits) -> Result<LoginSlot, Crowd> {
-        let address = peer.address().filter(|_| !peer.is_local()).map(counted);
+        self.wait(Waiting::Login, peer.address().filter(|_| !peer.is_local()).map(counted), limits)
+    }
+
+    /// A peer connects, or somebody who says so.
+    pub(super) fn hear(self: &Arc<Self>, peer: &Peer, limits: &ClientLimits) -> Result<LoginSlot, Crowd> {
+        self.wait(Waiting::Hearing, peer.address().filter(|_| !peer.is_local()).map(counted), limits)
+    }
+
+    fn wait(
+        self: &Arc<Self>,
+        waiting: Waiting,
+        address: Option<IpAddr>,
+        limits: &ClientLimits,
+    ) -> Result<LoginSlot, Crowd> {
         let mut counts = self.0.lock();
-        let own = address.and_then(|address| counts.logins_by_address.get(&address)).copied().unwrap_or(0);
-        if counts.logins >= limits.logins {
-            return Err(Crowd::Logins);
+        let waiters = &mut counts.waiting[waiting as usize];
+        let own = address.and_then(|address| waiters.by_address.get(&address)).copied().unwrap_or(0);
+        let crowd = |crowd| if waiting == Waiting::Login { crowd } else { Crowd::CancelRequests };
+        if waiters.count >= limits.logins {
+            return Err(crowd(Crowd::Logins));
         }
         if address.is_some() && limits.logins_per_address.is_some_and(|most| own >= most) {
-            return Err(Crowd::LoginsOfAddress);
+            return Err(crowd(Crowd::LoginsOfAddress));
         }
-        counts.logins += 1;
+        waiters.count += 1;
         if let Some(address) = address {
-            *counts.logins_by_address.entry(address).or_default() += 1;
+            *waiters.by_address.entry(address).or_default() += 1;
         }
-        Ok(LoginSlot { admissions: Arc::clone(self), address })
+        Ok(LoginSlot { admissions: Arc::clone(self), waiting, address })
     }
 }
 
 impl LoginSlot {
+    /// It is a cancel request that waits for a peer, and not for a login any more.
+    pub(super) fn pass_on(self, limits: &ClientLimits) -> Result<Self, Crowd> {
+        self.admissions.wait(Waiting::Peer, self.address, limits)
+    }
+
     /// The client is logged in as this user.
     pub(super) fn admit(self, user: &Arc<User>, limits: &ClientLimits) -> Result<ClientSlot, Crowd> {
         let mut counts = self.admissions.0.lock();
@@ -141,9 +182,10 @@ impl LoginSlot {
 impl Drop for LoginSlot {
     fn drop(&mut self) {
         let mut counts = self.admissions.0.lock();
-        counts.logins -= 1;
+        let waiters = &mut counts.waiting[self.waiting as usize];
+        waiters.count -= 1;
         if let Some(address) = self.address {
-            take_one(&mut counts.logins_by_address, &address);
+            take_one(&mut waiters.by_address, &address);
         }
     }
 }
@@ -222,9 +264,31 @@ mod tests {
         assert_eq!(begin("10.0.0.3").unwrap().admit(&one, &LIMITS).err(), Some(Crowd::ClientsOfUser));
         drop(clients);
         let counts = admissions.0.lock();
-        assert_eq!((counts.clients, counts.logins), (0, 0));
+        assert_eq!(counts.clients, 0);
         assert!(counts.clients_by_user.is_empty() && counts.clients_by_address.is_empty());
-        assert!(counts.logins_by_address.is_empty());
+        assert!(counts.waiting.iter().all(|waiters| waiters.count == 0 && waiters.by_address.is_empty()));
+    }
+
+    /// Those who hold up cancel requests do not hold up logins, nor those who hold up one way the other.
+    #[test]
+    fn cancel_requests_of_peers_are_counted_by_themselves() {
+        let admissions = Arc::new(Admissions::default());
+        let limits = ClientLimits { logins: 2, logins_per_address: None, ..LIMITS };
+        let begin = || admissions.begin(&peer("10.0.0.1"), &limits);
+        let passed: Vec<_> = (0..2).map(|_| begin().unwrap().pass_on(&limits).unwrap()).collect();
+        let heard: Vec<_> = (0..2).map(|_| admissions.hear(&peer("10.0.0.2"), &limits).unwrap()).collect();
+        assert_eq!(admissions.logins(), 0);
+        let (one, _two) = (begin().unwrap(), begin().unwrap());
+        assert_eq!(begin().err(), Some(Crowd::Logins));
+        assert_eq!(one.pass_on(&limits).err(), Some(Crowd::CancelRequests));
+        assert_eq!(admissions.hear(&peer("10.0.0.3"), &limits).err(), Some(Crowd::CancelRequests));
+        drop((passed, heard));
+        assert!(begin().unwrap().pass_on(&limits).is_ok());
+        // One address does not take all of it.
+        let limits = ClientLimits { logins_per_address: Some(1), ..limits };
+        let _first = admissions.hear(&peer("10.0.0.2"), &limits).unwrap();
+        assert_eq!(admissions.hear(&peer("10.0.0.2"), &limits).err(), Some(Crowd::CancelRequests));
+        assert!(admissions.hear(&peer("10.0.0.3"), &limits).is_ok());
     }
 
     #[test]
@@ -241,7 +305,7 @@ mod tests {
         let other = begin("[::ffff:10.0.0.2]").unwrap();
         drop((first, next, mapped, other));
         assert!(begin("[2001:db8:1:2::2]").is_ok());
-        assert!(admissions.0.lock().logins_by_address.is_empty());
+        assert!(admissions.0.lock().waiting[Waiting::Login as usize].by_address.is_empty());
     }
 
     #[test]

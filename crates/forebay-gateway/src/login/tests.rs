@@ -235,6 +235,31 @@ async fn a_login_that_takes_too_long_ends() {
     }
 }
 
+/// Strangers at the address for peers wait there by themselves, and not for long.
+#[tokio::test(start_paused = true)]
+async fn who_says_nothing_to_peers_holds_up_no_client() {
+    let mut policy = policy(Authentication::Trust);
+    policy.limits.logins = 1;
+    let shared = shared(policy);
+    let (_near, far) = duplex(64);
+    let before = shared.runtime().now();
+    let silent = async {
+        let heard = passed_on(far, Peer::Unix, &shared).await;
+        assert!(matches!(heard, Err(LoginError::TimedOut)), "{heard:?}");
+        shared.runtime().now().since(before)
+    };
+    let others = async {
+        // It is alone there: another one is not heard.
+        let (_near, far) = duplex(64);
+        let heard = passed_on(far, Peer::Unix, &shared).await;
+        assert!(matches!(heard, Err(LoginError::Crowded { crowd: Crowd::CancelRequests, .. })), "{heard:?}");
+        let hello = start(3 << 16, &[("user", "app")]);
+        assert!(matches!(answer(&shared, Peer::Unix, &hello).await.0, Ok(Accepted::Client(_))));
+    };
+    let (waited, ()) = tokio::join!(silent, others);
+    assert_eq!(waited, Duration::from_secs(2));
+}
+
 /// The future is dropped after each number of polls.
 #[tokio::test]
 async fn a_login_that_is_dropped_leaves_nothing_behind() {

@@ -189,6 +189,24 @@ async fn a_stranger_learns_nothing_and_reaches_nobody() {
 }
 
 #[tokio::test]
+async fn a_peer_that_does_not_answer_holds_up_no_login() {
+    let mut plan = plan(1);
+    plan.settings.push(("max_logins", "1".to_owned()));
+    let world = plan.start().await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    introduce(&world, &[(2, silent.local_addr().unwrap())]).await;
+    let mut waits = TcpStream::connect(world.gateway.addresses()[0]).await.unwrap();
+    waits.write_all(&[&[0, 0, 0, 16, 4, 210, 22, 46][..], &[2; 8]].concat()).await.unwrap();
+    let (mut held, _) = silent.accept().await.unwrap();
+    held.read_exact(&mut [0; 16]).await.unwrap();
+    world.client().await.batch_execute("SELECT 1").await.unwrap();
+    // It still waits for its end, as clients do.
+    assert_eq!(waits.try_read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    drop(held);
+    assert_eq!(waits.read(&mut [0]).await.unwrap(), 0);
+}
+
+#[tokio::test]
 async fn a_peer_that_is_gone_is_no_reason_to_wait() {
     let world = plan(1).start().await;
     let address = world.gateway.addresses()[0];
