@@ -6,6 +6,12 @@ use forebay::Problem;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
+/// No known key is longer, and a key of 32 bytes in base64 is.
+const LONGEST_KEY: usize = 40;
+
+/// Names are not longer, and verifiers are.
+const LONGEST_SHOWN: usize = 63;
+
 /// A parsed document, and where it comes from.
 pub(crate) struct Document<'i> {
     name: &'i str,
@@ -53,8 +59,24 @@ impl<'i> Document<'i> {
             Some(close) => format!("a known one; did you mean {close}?"),
             None => format!("one of {}", known.join(", ")),
         };
-        self.problem(&key.span(), &format!("the key {name:?}"), "unknown", &allowed)
+        // A secret that is in the place of a key, such as a verifier.
+        let is_secret = name.len() > LONGEST_KEY || !name.bytes().all(is_of_a_key);
+        let shown =
+            if is_secret { "a key that is not shown".to_owned() } else { format!("the key {name:?}") };
+        self.problem(&key.span(), &shown, "unknown", &allowed)
     }
+}
+
+/// A value of the file, for a problem with it. One that may be a secret in the wrong place, such as a verifier, is not shown.
+pub(crate) fn shown(text: &str) -> String {
+    if text.len() > LONGEST_SHOWN {
+        return format!("a text of {} bytes that is not shown", text.len());
+    }
+    format!("{text:?}")
+}
+
+fn is_of_a_key(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
 /// The known name that a typo most probably meant.
@@ -98,6 +120,22 @@ mod tests {
         assert!(said.contains("f.toml:2: the syntax is wrong"), "{said}");
         assert!(said.contains("f.toml:3:"), "{said}");
         assert!(!said.contains("hunter2"), "{said}");
+    }
+
+    #[test]
+    fn a_secret_in_the_place_of_a_key_is_not_shown() {
+        let text = "'SCRAM-SHA-256$4096:c2FsdA==$aHVudGVy:aHVudGVy' = 1\n'aHVudGVy/1' = 1\ndecoykey = 1\n\
+                    aHVudGVyaHVudGVyaHVudGVyaHVudGVyaHVudGVyaHV = 1\n";
+        let document = Document::parse("f.toml", text).ok().unwrap();
+        let keys =
+            document.root().iter().map(|(key, _)| document.unknown_key(key, &["decoy_key"]).to_string());
+        let said = keys.collect::<Vec<_>>().join("\n");
+        assert!(!said.contains("SCRAM") && !said.contains("HVudGVy"), "{said}");
+        assert!(
+            said.contains("f.toml:1: a key that is not shown is unknown, but must be one of decoy_key"),
+            "{said}"
+        );
+        assert!(said.contains("f.toml:3: the key \"decoykey\" is unknown"), "{said}");
     }
 
     #[test]

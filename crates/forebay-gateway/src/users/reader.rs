@@ -10,7 +10,7 @@ use forebay::Problem;
 use toml::de::{DeTable, DeValue};
 
 use super::{CertificateRule, Hash, Mode, Network, User, UserDefaults, Users};
-use crate::document::{Document, scalar};
+use crate::document::{Document, scalar, shown};
 
 const KEYS: [&str; 9] =
     ["name", "password", "certificate", "role", "database", "mode", "release_after", "max_clients", "allow"];
@@ -153,8 +153,7 @@ impl Entry<'_, '_> {
         let text = scalar(value.get_ref());
         let read = text.as_deref().and_then(read);
         if read.is_none() {
-            let shown =
-                text.map_or_else(|| value.get_ref().type_str().to_owned(), |text| format!("{text:?}"));
+            let shown = text.map_or_else(|| value.get_ref().type_str().to_owned(), |text| shown(&text));
             problems.push(self.document.problem(&value.span(), key, &shown, allowed));
         }
         read
@@ -194,13 +193,8 @@ impl Entry<'_, '_> {
             match entry.get_ref().as_str().and_then(|text| text.parse().ok()) {
                 Some(network) => networks.push(network),
                 None => {
-                    let shown = scalar(entry.get_ref()).unwrap_or_default();
-                    problems.push(self.document.problem(
-                        &entry.span(),
-                        "allow",
-                        &format!("{shown:?}"),
-                        ALLOWED,
-                    ));
+                    let text = scalar(entry.get_ref()).unwrap_or_default();
+                    problems.push(self.document.problem(&entry.span(), "allow", &shown(&text), ALLOWED));
                 }
             }
         }
@@ -278,6 +272,18 @@ mod tests {
             assert!(said.contains(expected), "{expected}\n---\n{said}");
         }
         assert!(!said.contains("hunter2"), "{said}");
+    }
+
+    #[test]
+    fn a_verifier_in_the_wrong_place_is_not_shown() {
+        let verifier = verifier();
+        let text = format!(
+            "'{verifier}' = 1\n[[user]]\n'{verifier}' = 1\nname = '{verifier}'\nrole = '{verifier}'\nmode = '{verifier}'\n\
+             certificate = 'sha256:{verifier}'\nallow = ['{verifier}']\n"
+        );
+        let said = read(&text).unwrap_err();
+        assert!(!said.contains(&verifier[20..40]), "{said}");
+        assert!(said.contains("users.toml:4: name is a text of"), "{said}");
     }
 
     #[test]
