@@ -6,6 +6,9 @@ use forebay::Problem;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
+/// Nobody reads more at once.
+const MOST_PROBLEMS: usize = 50;
+
 /// No known key is longer, and a key of 32 bytes in base64 is.
 const LONGEST_KEY: usize = 40;
 
@@ -15,7 +18,8 @@ const LONGEST_SHOWN: usize = 63;
 /// A parsed document, and where it comes from.
 pub(crate) struct Document<'i> {
     name: &'i str,
-    text: &'i str,
+    /// Where each line ends, in order.
+    line_ends: Vec<usize>,
     root: DeTable<'i>,
 }
 
@@ -26,15 +30,20 @@ impl<'i> Document<'i> {
     /// Every syntax error. The offending text is not repeated, as it may be a part of a secret.
     pub(crate) fn parse(name: &'i str, text: &'i str) -> Result<Self, Vec<Problem>> {
         let (root, errors) = DeTable::parse_recoverable(text);
-        let document = Self { name, text, root: root.into_inner() };
+        let line_ends =
+            text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at).collect();
+        let document = Self { name, line_ends, root: root.into_inner() };
         if errors.is_empty() {
             return Ok(document);
         }
-        let problems = errors.iter().map(|error| {
+        let found = errors.len();
+        let problems = errors.iter().take(MOST_PROBLEMS + 1).map(|error| {
             let at = error.span().unwrap_or_default();
             document.problem(&at, "the syntax", "wrong", &format!("TOML: {}", error.message()))
         });
-        Err(problems.collect())
+        let mut problems = problems.collect();
+        document.limit(&mut problems, found);
+        Err(problems)
     }
 
     pub(crate) fn root(&self) -> &DeTable<'i> {
@@ -43,12 +52,23 @@ impl<'i> Document<'i> {
 
     /// A problem at this place: "file:line: setting is value, but must be allowed".
     pub(crate) fn problem(&self, at: &Range<usize>, setting: &str, value: &str, allowed: &str) -> Problem {
-        let before = self.text.as_bytes().get(..at.start).unwrap_or_default();
-        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        let line = self.line_ends.partition_point(|end| *end < at.start) + 1;
         Problem {
             setting: format!("{}:{line}: {setting}", self.name).into(),
             value: value.to_owned(),
             allowed: allowed.to_owned(),
+        }
+    }
+
+    /// Leaves the first of `found` problems, and says how many more there are.
+    pub(crate) fn limit(&self, problems: &mut Vec<Problem>, found: usize) {
+        if found > MOST_PROBLEMS {
+            problems.truncate(MOST_PROBLEMS);
+            problems.push(Problem {
+                setting: format!("{}: the rest", self.name).into(),
+                value: format!("wrong in {} more places", found - MOST_PROBLEMS),
+                allowed: "right; these are shown when those above are mended".to_owned(),
+            });
         }
     }
 
@@ -120,6 +140,29 @@ mod tests {
         assert!(said.contains("f.toml:2: the syntax is wrong"), "{said}");
         assert!(said.contains("f.toml:3:"), "{said}");
         assert!(!said.contains("hunter2"), "{said}");
+    }
+
+    #[test]
+    fn each_place_is_in_its_line_and_only_the_first_are_listed() {
+        let document = Document::parse("f.toml", "a = 1\n\nb = 2\n").ok().unwrap();
+        let line = |at: usize| document.problem(&(at..at), "x", "", "").setting.into_owned();
+        assert_eq!(
+            [0, 5, 6, 7, 12, 13, 99].map(line),
+            [1, 1, 2, 3, 3, 4, 4].map(|line| format!("f.toml:{line}: x"))
+        );
+        let problems = |count: usize| {
+            let text = (0..count).map(|line| format!("a{line} = \n")).collect::<String>();
+            Document::parse("f.toml", &text).err().unwrap()
+        };
+        assert_eq!(problems(50).len(), 50);
+        let many = problems(70);
+        assert!(many[49].to_string().starts_with("f.toml:50: the syntax"), "{}", many[49]);
+        assert!(
+            many[50].to_string().starts_with("f.toml: the rest is wrong in 20 more places"),
+            "{}",
+            many[50]
+        );
+        assert_eq!(many.len(), 51);
     }
 
     #[test]

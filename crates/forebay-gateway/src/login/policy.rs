@@ -80,19 +80,26 @@ impl LoginPolicy {
 }
 
 /// Users that can never log in: they need a certificate, and no authority for it is trusted.
-fn certificates_without_authority(users: &Users, config: &GatewayConfig) -> Vec<Problem> {
+fn certificates_without_authority(users: &Users, config: &GatewayConfig) -> Option<Problem> {
     if config.tls.as_ref().is_some_and(|files| files.client_ca.is_some())
         || config.auth == Authentication::Trust
     {
-        return Vec::new();
+        return None;
     }
-    let needing = users.iter().filter(|user| user.certificate.is_some());
-    let problem = needing.map(|user| Problem {
+    let mut needing = users.iter().filter(|user| user.certificate.is_some());
+    let first = needing.next()?;
+    let others = match needing.count() {
+        0 => String::new(),
+        others => format!(" and of {others} more"),
+    };
+    Some(Problem {
         setting: "tls_client_ca_file".into(),
         value: "not set".to_owned(),
-        allowed: format!("the file of the authority that signs the certificate of user {:?}", user.name),
-    });
-    problem.collect()
+        allowed: format!(
+            "the file of the authority that signs the certificate of user {:?}{others}",
+            first.name
+        ),
+    })
 }
 
 /// What all logins of a gateway share.

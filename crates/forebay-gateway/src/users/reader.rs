@@ -75,7 +75,12 @@ pub(super) fn read(name: &str, text: &str, defaults: &UserDefaults) -> Result<Us
         let allowed = "those who may log in; `forebay gateway add-user` adds one";
         problems.push(document.problem(&(0..0), "the list of users", "empty", allowed));
     }
-    if problems.is_empty() { Ok(Users::new(users, decoy_key)) } else { Err(problems) }
+    if problems.is_empty() {
+        return Ok(Users::new(users, decoy_key));
+    }
+    let found = problems.len();
+    document.limit(&mut problems, found);
+    Err(problems)
 }
 
 /// One `[[user]]`.
@@ -272,6 +277,17 @@ mod tests {
             assert!(said.contains(expected), "{expected}\n---\n{said}");
         }
         assert!(!said.contains("hunter2"), "{said}");
+    }
+
+    /// With a count of lines for each problem, this took 10 s.
+    #[test]
+    fn many_problems_are_found_at_once_and_the_first_are_listed() {
+        let text = "# a comment that makes each entry longer\n[[user]]\nname = ''\nrol = 'x'\nmode = 'y'\n"
+            .repeat(20_000);
+        let said = read(&text).unwrap_err();
+        assert_eq!(said.lines().count(), 51);
+        assert!(said.contains("users.toml:4: the key \"rol\" is unknown"), "{said}");
+        assert!(said.contains("users.toml: the rest is wrong in 99950 more places"), "{said}");
     }
 
     #[test]
