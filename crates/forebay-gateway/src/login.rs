@@ -4,6 +4,7 @@
 //! user exists.
 
 mod admission;
+mod certificate_error;
 mod client_stream;
 mod der;
 mod parameters;
@@ -145,7 +146,7 @@ pub enum LoginError {
     #[error("the login took too long")]
     TimedOut,
     /// TLS could not be agreed upon.
-    #[error("no TLS: {0}")]
+    #[error("no TLS: {}", certificate_error::of_handshake(.0))]
     Tls(#[source] io::Error),
     /// The connection broke.
     #[error("the connection broke: {0}")]

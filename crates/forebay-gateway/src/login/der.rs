@@ -1,11 +1,13 @@
-//! The two facts about certificates that a login needs: which hash signs one, and whose it is.
+//! The facts about certificates that a login needs: which hash signs one, whose it is, and its version.
 //!
-//! Only certificates that rustls has accepted get here, so this reader is short. It returns nothing for what it does not know.
+//! Only certificates that rustls has accepted and the gateway's own get here, so this reader is short. It returns nothing for what it
+//! does not know.
 
 use std::str;
 
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
+const INTEGER: u8 = 0x02;
 const OBJECT_ID: u8 = 0x06;
 const EXPLICIT_0: u8 = 0xa0;
 /// UTF8String, PrintableString, IA5String.
@@ -45,6 +47,15 @@ pub(super) fn binding_hash(certificate: &[u8]) -> Option<SignatureHash> {
         [3, 3] => Some(SignatureHash::Sha384),
         [3, 4] => Some(SignatureHash::Sha512),
         _ => None,
+    }
+}
+
+/// The version of X.509 of a certificate, which begins with 1.
+pub(super) fn version(certificate: &[u8]) -> Option<u8> {
+    let mut certificate = Der(Der(certificate).expect(SEQUENCE)?);
+    match Der(certificate.expect(SEQUENCE)?).next()? {
+        (EXPLICIT_0, version) => Der(version).expect(INTEGER)?.last()?.checked_add(1),
+        _ => Some(1),
     }
 }
 

@@ -7,10 +7,15 @@ const LONGEST_SHOWN: usize = 63;
 
 /// What a client has sent, as answers and logs repeat it: no longer than a name, however long it was.
 pub(super) fn shown(text: &str) -> Cow<'_, str> {
-    if text.len() <= LONGEST_SHOWN {
+    cut(text, LONGEST_SHOWN)
+}
+
+/// At most so many bytes of a text, and dots if there are more.
+pub(super) fn cut(text: &str, longest: usize) -> Cow<'_, str> {
+    if text.len() <= longest {
         return text.into();
     }
-    let end = (0..=LONGEST_SHOWN).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    let end = (0..=longest).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     format!("{}...", &text[..end]).into()
 }
 
