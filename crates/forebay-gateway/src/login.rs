@@ -372,6 +372,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Attempt<'a, S> {
         }
         let (mut may_ask_tls, mut may_ask_gss) = (!self.wire.is_encrypted(), true);
         loop {
+            self.wire.peek().await?;
             let first = startup::read(&self.wire.first_message().await?)?;
             let (may_ask, what) = match first {
                 First::Tls => (&mut may_ask_tls, "SSL"),
@@ -387,9 +388,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Attempt<'a, S> {
                 return Err(Refusal::protocol(message).into());
             }
             let tls = self.tls().filter(|_| first == First::Tls);
-            self.wire.out.push(if tls.is_some() { b'S' } else { b'N' });
-            self.wire.send().await?;
+            self.wire.answer(if tls.is_some() { b'S' } else { b'N' }).await?;
             if let Some(tls) = tls {
+                self.wire.peek().await?;
                 self.wire.encrypt(tls).await?;
             }
         }

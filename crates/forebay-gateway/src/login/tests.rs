@@ -4,10 +4,13 @@ mod fuzz;
 mod guest;
 mod scram;
 
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use forebay::rt;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
 
 use super::*;
 use crate::users::{ScramVerifier, UserDefaults, Users};
@@ -34,6 +37,13 @@ pub(super) fn policy(auth: Authentication) -> LoginPolicy {
         timeout: Duration::from_secs(30),
         ignored_parameters: Vec::new(),
     }
+}
+
+/// A certificate with its key.
+pub(super) fn certified() -> TlsServer {
+    let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
+    TlsServer::new(vec![own.cert.der().clone()], key.into(), None).unwrap()
 }
 
 pub(super) fn shared(policy: LoginPolicy) -> LoginShared {
@@ -202,6 +212,69 @@ async fn who_speaks_something_else_gets_no_answer() {
     // A health check connects, and goes away.
     assert!(matches!(answer(&shared, Peer::Unix, b"").await.0, Ok(Accepted::Gone)));
     assert!(matches!(answer(&shared, Peer::Unix, &[0, 0]).await.0, Ok(Accepted::Gone)));
+}
+
+/// Load balancers and scanners look whether somebody is there, and many of them end the connection by a reset.
+#[tokio::test]
+async fn who_only_looks_is_not_an_error_however_it_leaves() {
+    let mut policy = policy(Authentication::Scram);
+    policy.tls = Some(certified());
+    let (shared, near) = (shared(policy), Peer::Tcp("127.0.0.1:1".parse().unwrap()));
+    let request = |kind| vec![0, 0, 0, 8, 0x04, 0xd2, 0x16, kind];
+    for end in [None, Some(io::ErrorKind::ConnectionReset)] {
+        for sent in [vec![], request(0x2f), request(0x30)] {
+            let socket = Leaving { sent: sent.clone().into(), end };
+            let login = login(socket, near, &shared).await;
+            assert!(matches!(login, Ok(Accepted::Gone)), "{end:?} {sent:?}: {login:?}");
+        }
+    }
+    // Who has begun to speak is another matter.
+    let (mut begins, far) = duplex(64);
+    begins.write_all(&request(0x2f)).await.unwrap();
+    let client = async {
+        begins.read_exact(&mut [0]).await.unwrap();
+        begins.write_all(&[0x16]).await.unwrap();
+        drop(begins);
+    };
+    let (begun, ()) = tokio::join!(login(far, near, &shared), client);
+    assert!(matches!(begun, Err(LoginError::Tls(_))), "{begun:?}");
+    let middle = Leaving { sent: vec![0, 0, 0].into(), end: Some(io::ErrorKind::ConnectionReset) };
+    assert!(matches!(login(middle, near, &shared).await, Err(LoginError::Io(_))));
+}
+
+/// A client that sends something and leaves, by a reset or not.
+#[derive(Debug)]
+struct Leaving {
+    sent: VecDeque<u8>,
+    end: Option<io::ErrorKind>,
+}
+
+impl AsyncRead for Leaving {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match (self.sent.is_empty(), self.end) {
+            (true, Some(kind)) => return Poll::Ready(Err(kind.into())),
+            _ => self.sent.drain(..).for_each(|byte| buffer.put_slice(&[byte])),
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Leaving {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
 }
 
 #[tokio::test]

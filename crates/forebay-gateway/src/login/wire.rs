@@ -58,10 +58,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
     }
 
-    /// The first byte that the client sends. It stays unread.
+    /// The next byte that the client sends. It stays unread. Who leaves instead has not begun anything, so it does not matter how: probes
+    /// of load balancers often end with a reset.
     pub(super) async fn peek(&mut self) -> Result<u8, Stop> {
-        self.fill(1).await?;
-        Ok(self.input[0])
+        match self.fill(1).await {
+            Err(Stop::Io(error)) if is_leave(&error) => Err(Stop::Gone),
+            result => result.map(|()| self.input[0]),
+        }
+    }
+
+    /// Answers a request for encryption. Who does not wait for that has left, as above.
+    pub(super) async fn answer(&mut self, byte: u8) -> Result<(), Stop> {
+        self.out.push(byte);
+        self.send().await.map_err(|error| if is_leave(&error) { Stop::Gone } else { Stop::Io(error) })
     }
 
     /// A whole start-up message, with its length.
@@ -117,10 +126,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         while self.input.len() < wanted {
             self.input.reserve(CHUNK.max(wanted - self.input.len()));
             let stream = self.stream.as_mut().ok_or(Stop::Gone)?;
-            if stream.read_buf(&mut self.input).await? == 0 {
-                return Err(Stop::Gone);
-            }
+            match stream.read_buf(&mut self.input).await {
+                Ok(0) => return Err(Stop::Gone),
+                // It has left without the good-bye of TLS.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(Stop::Gone),
+                read => read?,
+            };
         }
         Ok(())
     }
+}
+
+/// Whether the other side is gone, rather than the network.
+fn is_leave(error: &io::Error) -> bool {
+    use io::ErrorKind as K;
+    matches!(error.kind(), K::ConnectionReset | K::ConnectionAborted | K::BrokenPipe | K::NotConnected)
 }

@@ -125,10 +125,8 @@ const MOST_READ: usize = 200_000;
 
 #[tokio::test]
 async fn nobody_gets_in_with_noise_and_little_of_it_is_read() {
-    let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(certified.signing_key.serialize_der());
     let mut policy = policy(Authentication::Scram);
-    policy.tls = Some(TlsServer::new(vec![certified.cert.der().clone()], key.into(), None).unwrap());
+    policy.tls = Some(certified());
     let shared = shared(policy);
     let near = Peer::Tcp("127.0.0.1:1".parse().unwrap());
     for case in 0..cases() {
