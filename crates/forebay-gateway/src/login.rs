@@ -4,6 +4,7 @@
 //! user exists.
 
 mod admission;
+mod awaited;
 mod certificate_error;
 mod client_stream;
 mod der;
@@ -26,6 +27,7 @@ use forebay::rt;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use admission::{Admissions, ClientLimits, ClientSlot, Crowd};
+pub use awaited::Awaited;
 pub use client_stream::{ClientStream, Replay};
 pub(crate) use der::common_name;
 pub use parameters::StartParameters;
@@ -143,8 +145,15 @@ pub enum LoginError {
     #[error("not a start-up message of PostgreSQL's protocol")]
     Stranger,
     /// It took too long.
-    #[error("the login took too long")]
-    TimedOut,
+    #[error("the login{} took too long: {awaited}{}", of(user), because(reason))]
+    TimedOut {
+        /// Who it said it is, if it came to that, cut to the length of a name.
+        user: Option<String>,
+        /// What did not come.
+        awaited: Awaited,
+        /// Why it would have been refused, if that was known.
+        reason: Option<Reason>,
+    },
     /// TLS could not be agreed upon.
     #[error("no TLS: {}", certificate_error::of_handshake(.0))]
     Tls(#[source] io::Error),
@@ -165,7 +174,7 @@ impl LoginError {
             Self::Refused { .. } => "refused",
             Self::Crowded { .. } => "crowded",
             Self::Stranger => "stranger",
-            Self::TimedOut => "timeout",
+            Self::TimedOut { .. } => "timeout",
             Self::Tls(_) => "tls",
             Self::Io(_) => "io",
         }
@@ -194,6 +203,10 @@ pub enum Reason {
 
 fn named(user: &Option<String>) -> String {
     user.as_ref().map_or_else(|| "a client".to_owned(), |user| format!("{user:?}"))
+}
+
+fn of(user: &Option<String>) -> String {
+    user.as_ref().map_or_else(String::new, |user| format!(" of {user:?}"))
 }
 
 /// The message for a line that begins with the name. The one about passwords says nothing but the name again.
@@ -249,23 +262,42 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let policy = shared.policy();
-    let login = async {
-        let mut attempt = Attempt { wire: Wire::new(socket), peer, shared, policy: &policy, user: None };
+    let mut attempt = Attempt {
+        wire: Wire::new(socket),
+        peer,
+        shared,
+        policy: &policy,
+        user: None,
+        awaited: Awaited::FirstPacket,
+        against: None,
+        ended: None,
+    };
+    let run = async {
         match attempt.run().await {
-            Ok(Granted::Client(granted)) => {
-                let (stream, unread, unsent) = attempt.wire.into_parts().map_err(LoginError::Io)?;
-                let Entry { user, start, slot } = granted;
-                Ok(Accepted::Client(Box::new(LoggedIn { stream, user, start, unread, unsent, slot })))
+            Ok(granted) => granted,
+            Err(stop) => {
+                attempt.end(stop).await;
+                Granted::Gone
             }
-            Ok(Granted::Cancel(key, slot)) => {
-                let (stream, ..) = attempt.wire.into_parts().map_err(LoginError::Io)?;
-                Ok(Accepted::Cancel(CancelRequest { key, _stream: stream, slot }))
-            }
-            Ok(Granted::Gone) | Err(Stop::Gone) => Ok(Accepted::Gone),
-            Err(stop) => Err(attempt.end(stop).await),
         }
     };
-    rt::within(shared.runtime(), policy.timeout, login).await.unwrap_or(Err(LoginError::TimedOut))
+    let granted = rt::within(shared.runtime(), policy.timeout, run).await;
+    let Attempt { wire, user, awaited, against: reason, ended, .. } = attempt;
+    match (granted, ended) {
+        // Also if it took too long to tell the client.
+        (_, Some(error)) => Err(error),
+        (Some(Granted::Client(granted)), None) => {
+            let (stream, unread, unsent) = wire.into_parts().map_err(LoginError::Io)?;
+            let Entry { user, start, slot } = granted;
+            Ok(Accepted::Client(Box::new(LoggedIn { stream, user, start, unread, unsent, slot })))
+        }
+        (Some(Granted::Cancel(key, slot)), None) => {
+            let (stream, ..) = wire.into_parts().map_err(LoginError::Io)?;
+            Ok(Accepted::Cancel(CancelRequest { key, _stream: stream, slot }))
+        }
+        (Some(Granted::Gone), None) => Ok(Accepted::Gone),
+        (None, None) => Err(LoginError::TimedOut { user, awaited, reason }),
+    }
 }
 
 /// Reads a request to cancel a statement that a peer passes on. Whoever wants anything else there is not answered.
@@ -280,6 +312,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let policy = shared.policy();
+    let late = LoginError::TimedOut { user: None, awaited: Awaited::FirstPacket, reason: None };
     let read = async {
         let slot = shared
             .admissions()
@@ -295,9 +328,7 @@ where
         let (stream, ..) = wire.into_parts().map_err(LoginError::Io)?;
         Ok(CancelRequest { key, _stream: stream, slot })
     };
-    rt::within(shared.runtime(), policy.timeout.min(HEARING_TIME), read)
-        .await
-        .unwrap_or(Err(LoginError::TimedOut))
+    rt::within(shared.runtime(), policy.timeout.min(HEARING_TIME), read).await.unwrap_or(Err(late))
 }
 
 /// What a connection may do.
@@ -322,6 +353,12 @@ struct Attempt<'a, S> {
     policy: &'a LoginPolicy,
     /// Who the client says it is, cut to the length of a name.
     user: Option<String>,
+    /// What it is to do next.
+    awaited: Awaited,
+    /// Why it will be refused, whatever its password is.
+    against: Option<Reason>,
+    /// Why nobody was logged in.
+    ended: Option<LoginError>,
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> Attempt<'a, S> {
@@ -363,12 +400,14 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Attempt<'a, S> {
         // Without the byte `S`: TLS can begin at once.
         if self.wire.peek().await? == TLS_HANDSHAKE {
             let Some(tls) = self.tls() else { return Err(Stop::Stranger) };
+            self.awaited = Awaited::Tls;
             if self.wire.encrypt(tls).await? != Some(tls::PROTOCOL) {
                 let refusal = Refusal::protocol(
                     "received direct SSL connection request without ALPN protocol negotiation extension",
                 );
                 return Err(refusal.into());
             }
+            self.awaited = Awaited::StartUp;
         }
         let (mut may_ask_tls, mut may_ask_gss) = (!self.wire.is_encrypted(), true);
         loop {
@@ -390,9 +429,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Attempt<'a, S> {
             let tls = self.tls().filter(|_| first == First::Tls);
             self.wire.answer(if tls.is_some() { b'S' } else { b'N' }).await?;
             if let Some(tls) = tls {
+                self.awaited = Awaited::Tls;
                 self.wire.peek().await?;
                 self.wire.encrypt(tls).await?;
             }
+            self.awaited = Awaited::StartUp;
         }
     }
 
@@ -423,6 +464,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Attempt<'a, S> {
         };
         let binding = self.tls().filter(|_| self.wire.is_encrypted()).and_then(TlsServer::binding);
         let nonce = STANDARD.encode(policy::random::<18>(self.shared.runtime()));
+        (self.awaited, self.against) = (Awaited::Password, user.as_ref().err().copied());
         let exchange = Exchange { verifier, is_genuine: user.is_ok(), binding, nonce };
         let outcome = match (converse(&mut self.wire, exchange).await, &user) {
             (Ok(outcome), _) => outcome,
@@ -461,34 +503,37 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Attempt<'a, S> {
         }
     }
 
-    /// Tells the client why it is not let in.
-    async fn end(mut self, stop: Stop) -> LoginError {
+    /// Keeps why the client is not let in, and tells it.
+    async fn end(&mut self, stop: Stop) {
+        let user = self.user.take();
         let (refusal, error) = match stop {
             Stop::Refused(refusal, reason) => {
                 let Refusal { code, message, .. } = refusal.clone();
-                (refusal, LoginError::Refused { user: self.user, code, message, reason })
+                (Some(refusal), LoginError::Refused { user, code, message, reason })
             }
             Stop::Crowded(crowd) => {
-                let message = match (crowd, &self.user) {
+                let message = match (crowd, &user) {
                     (Crowd::ClientsOfUser, Some(user)) => format!("too many connections for role \"{user}\""),
                     (Crowd::ClientsOfAddress | Crowd::LoginsOfAddress, _) => {
                         "too many connections from this address".to_owned()
                     }
                     _ => "sorry, too many clients already".to_owned(),
                 };
-                (Refusal::new("53300", message), LoginError::Crowded { user: self.user, crowd })
+                (Some(Refusal::new("53300", message)), LoginError::Crowded { user, crowd })
             }
             // No answer: a user that may log in gets none, either, if it leaves there.
-            Stop::Left(reason) => return LoginError::Left { user: self.user, reason },
-            Stop::Stranger => return LoginError::Stranger,
-            Stop::Tls(error) => return LoginError::Tls(error),
-            Stop::Io(error) => return LoginError::Io(error),
-            Stop::Gone => return LoginError::Io(io::ErrorKind::UnexpectedEof.into()),
+            Stop::Left(reason) => (None, LoginError::Left { user, reason }),
+            Stop::Stranger => (None, LoginError::Stranger),
+            Stop::Tls(error) => (None, LoginError::Tls(error)),
+            Stop::Io(error) => (None, LoginError::Io(error)),
+            Stop::Gone => return,
         };
-        refusal.encode(&mut self.wire.out);
         // If the client does not hear it, the operator still does.
-        let _ = self.wire.close().await;
-        error
+        self.ended = Some(error);
+        if let Some(refusal) = refusal {
+            refusal.encode(&mut self.wire.out);
+            let _ = self.wire.close().await;
+        }
     }
 }
 

@@ -295,17 +295,38 @@ async fn a_name_is_needed_and_old_protocols_are_refused() {
     assert_eq!(shared.admissions().clients(), 0);
 }
 
+/// The log says who it was, if it had said it, and what did not come.
 #[tokio::test(start_paused = true)]
 async fn a_login_that_takes_too_long_ends() {
-    let shared = shared(policy(Authentication::Scram));
-    for sent in [vec![], vec![0, 0], start(3 << 16, &[("user", "app")])] {
-        let (mut near, far) = duplex(1 << 10);
-        near.write_all(&sent).await.unwrap();
-        let (before, login) = (shared.runtime().now(), login(far, Peer::Unix, &shared).await);
-        assert!(matches!(login, Err(LoginError::TimedOut)), "{login:?}");
+    let mut policy = policy(Authentication::Scram);
+    policy.tls = Some(certified());
+    let (shared, near) = (shared(policy), Peer::Tcp("127.0.0.1:1".parse().unwrap()));
+    let request = |kind| vec![0, 0, 0, 8, 0x04, 0xd2, 0x16, kind];
+    for (sent, awaited) in [
+        (vec![], ": no first packet came"),
+        (vec![0, 0], ": no first packet came"),
+        (vec![0x16, 3], ": the handshake of TLS was not completed"),
+        (request(0x2f), ": the handshake of TLS was not completed"),
+        (request(0x30), ": no start-up packet came behind the request for encryption"),
+        (start(3 << 16, &[("user", "app")]), " of \"app\": the password was not proved"),
+        (start(3 << 16, &[("user", "x")]), " of \"x\": the password was not proved (there is no such user)"),
+    ] {
+        let (mut client, far) = duplex(1 << 10);
+        client.write_all(&sent).await.unwrap();
+        let (before, login) = (shared.runtime().now(), login(far, near, &shared).await);
+        let Err(error @ LoginError::TimedOut { .. }) = login else { panic!("{login:?}") };
+        let (whose, what) = awaited.split_once(':').unwrap();
+        assert_eq!(error.to_string(), format!("the login{whose} took too long:{what}"));
         assert_eq!(shared.runtime().now().since(before), Duration::from_secs(30));
         assert_eq!(shared.admissions().logins(), 0);
     }
+    // Who does not read why it is refused was refused all the same.
+    let (mut client, far) = duplex(8);
+    let (login, ()) = tokio::join!(login(far, near, &shared), async {
+        client.write_all(&start(2 << 16, &[])).await.unwrap();
+        shared.runtime().sleep_until(shared.runtime().now() + Duration::from_secs(60)).await;
+    });
+    assert!(matches!(login, Err(LoginError::Refused { code: "0A000", .. })), "{login:?}");
 }
 
 /// Strangers at the address for peers wait there by themselves, and not for long.
@@ -318,7 +339,7 @@ async fn who_says_nothing_to_peers_holds_up_no_client() {
     let before = shared.runtime().now();
     let silent = async {
         let heard = passed_on(far, Peer::Unix, &shared).await;
-        assert!(matches!(heard, Err(LoginError::TimedOut)), "{heard:?}");
+        assert!(matches!(heard, Err(LoginError::TimedOut { .. })), "{heard:?}");
         shared.runtime().now().since(before)
     };
     let others = async {
