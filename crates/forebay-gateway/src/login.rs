@@ -11,6 +11,7 @@ mod der;
 mod parameters;
 mod peer;
 mod policy;
+mod private_file;
 mod refusal;
 mod scram;
 mod startup;
@@ -33,6 +34,7 @@ pub(crate) use der::common_name;
 pub use parameters::StartParameters;
 pub use peer::Peer;
 pub use policy::{LoginPolicy, LoginShared};
+pub use private_file::PrivateFile;
 pub use tls::TlsServer;
 
 use self::admission::LoginSlot;

@@ -204,6 +204,16 @@ impl Users {
         self.decoy_key.is_some()
     }
 
+    /// Whether the file has something that nobody else may know.
+    pub(crate) fn has_secrets(&self) -> bool {
+        self.has_decoy_key() || self.has_verifiers()
+    }
+
+    /// Whether somebody has a password.
+    pub(crate) const fn has_verifiers(&self) -> bool {
+        !self.shapes.is_empty()
+    }
+
     /// A verifier that looks like that of a real user, and fits no password.
     pub(crate) fn decoy(&self, name: &str, process_key: &Hash) -> ScramVerifier {
         ScramVerifier::decoy(self.decoy_key.as_ref().unwrap_or(process_key), name, &self.shapes)

@@ -1,5 +1,6 @@
 //! Who is let in, and how. It is loaded as a whole, and replaced as a whole.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use forebay::{ConfigError, Problem};
 use parking_lot::RwLock;
 
 use super::admission::{Admissions, ClientLimits};
+use super::private_file::PrivateFile;
 use super::tls::TlsServer;
 use crate::config::{Authentication, GatewayConfig};
 use crate::users::{Hash, Users};
@@ -30,13 +32,15 @@ pub struct LoginPolicy {
     pub timeout: Duration,
     /// Start-up parameters that are dropped without an error.
     pub ignored_parameters: Vec<String>,
+    /// The files that it comes from, of those that others should not have.
+    pub private_files: Vec<PrivateFile>,
 }
 
 impl LoginPolicy {
     /// What is allowed and still seldom meant, at this time since 1970: each for a line of a log.
     #[must_use]
     pub fn warnings(&self, wall: Duration) -> Vec<String> {
-        let mut warnings = Vec::new();
+        let mut warnings: Vec<String> = self.private_files.iter().filter_map(PrivateFile::warning).collect();
         if let Some(why) = self.tls.as_ref().and_then(|tls| tls.out_of_date(wall)) {
             warnings.push(format!("clients that check the certificate of tls_cert_file refuse it: {why}"));
         }
@@ -67,6 +71,10 @@ impl LoginPolicy {
         let (Some(users), Some(tls), true) = (users, tls, problems.is_empty()) else {
             return Err(ConfigError { problems });
         };
+        let private =
+            |setting, path: &Path, is_secret| PrivateFile { setting, path: path.to_owned(), is_secret };
+        let mut private_files = vec![private("users_file", &config.users_file, users.has_secrets())];
+        private_files.extend(config.tls.as_ref().map(|files| private("tls_key_file", &files.key, true)));
         Ok(Self {
             auth: config.auth,
             users,
@@ -75,6 +83,7 @@ impl LoginPolicy {
             limits: config.limits.client_limits(),
             timeout: config.timeouts.login,
             ignored_parameters: config.ignore_startup_parameters.clone(),
+            private_files,
         })
     }
 }
@@ -172,4 +181,53 @@ pub(super) fn random<const N: usize>(runtime: &dyn Runtime) -> [u8; N] {
         chunk.copy_from_slice(&runtime.entropy().to_ne_bytes()[..chunk.len()]);
     }
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::config::ConfigBuilder;
+    use crate::users::ScramVerifier;
+
+    /// A policy of files in a directory, the warnings about which are to be looked at.
+    fn warnings(
+        certificate: &rcgen::Certificate,
+        key: &rcgen::KeyPair,
+        mode: u32,
+        settings: &[(&str, &str)],
+    ) -> Vec<String> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        let verifier = ScramVerifier::derive("secret", b"0123456789abcdef", 2).to_text();
+        let users = format!(
+            "decoy_key = '{}='\n[[user]]\nname = 'app'\nrole = 'r'\npassword = '{verifier}'\n",
+            "A".repeat(43)
+        );
+        for (name, text) in [("users", users), ("cert", certificate.pem()), ("key", key.serialize_pem())] {
+            fs::write(path(name), text).unwrap();
+            fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let mut config = ConfigBuilder::default()
+            .flag("users_file", &path("users"))
+            .flag("tls_cert_file", &path("cert"))
+            .flag("tls_key_file", &path("key"));
+        for (name, value) in settings {
+            config = config.flag(name, value);
+        }
+        let policy = LoginPolicy::load(&config.build().unwrap()).unwrap();
+        // 2030, when the certificate is valid.
+        policy.warnings(Duration::from_secs(60 * 365 * 86_400))
+    }
+
+    #[test]
+    fn files_that_others_can_read_are_warned_of() {
+        let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        assert_eq!(warnings(&own.cert, &own.signing_key, 0o640, &[]), [""; 0]);
+        let said = warnings(&own.cert, &own.signing_key, 0o644, &[]);
+        assert!(said.len() == 2 && said[0].contains("the users_file (mode 0644)"), "{said:?}");
+        assert!(said[1].contains("the tls_key_file (mode 0644): chmod 600"), "{said:?}");
+    }
 }

@@ -36,6 +36,7 @@ pub(super) fn policy(auth: Authentication) -> LoginPolicy {
         },
         timeout: Duration::from_secs(30),
         ignored_parameters: Vec::new(),
+        private_files: Vec::new(),
     }
 }
 

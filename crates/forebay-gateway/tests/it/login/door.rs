@@ -61,6 +61,7 @@ pub(super) fn policy(auth: Authentication, identity: Option<&Identity>) -> Login
         },
         timeout: Duration::from_secs(30),
         ignored_parameters: Vec::new(),
+        private_files: Vec::new(),
     }
 }
 
