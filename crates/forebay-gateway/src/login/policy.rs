@@ -44,6 +44,14 @@ impl LoginPolicy {
         if let Some(why) = self.tls.as_ref().and_then(|tls| tls.out_of_date(wall)) {
             warnings.push(format!("clients that check the certificate of tls_cert_file refuse it: {why}"));
         }
+        let unbound = self.tls.as_ref().is_some_and(|tls| tls.binding().is_none());
+        if self.auth == Authentication::Scram && self.users.has_verifiers() && unbound {
+            warnings.push(
+                "clients cannot bind their logins to the certificate of tls_cert_file (SCRAM-SHA-256-PLUS), because of how it is signed: \
+                 with Ed25519 or RSA-PSS; clients with channel_binding=require are not let in. Use one that is signed with ECDSA or RSA"
+                    .to_owned(),
+            );
+        }
         if self.auth == Authentication::Scram && !self.users.has_decoy_key() {
             warnings.push(
                 "the users file has no decoy_key, so who compares two gateways, or one before and after a restart, can tell which names exist: \
@@ -220,6 +228,15 @@ mod tests {
         let policy = LoginPolicy::load(&config.build().unwrap()).unwrap();
         // 2030, when the certificate is valid.
         policy.warnings(Duration::from_secs(60 * 365 * 86_400))
+    }
+
+    #[test]
+    fn a_certificate_that_cannot_be_bound_is_warned_of() {
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        let own = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let said = warnings(&own, &key, 0o600, &[]);
+        assert!(said.len() == 1 && said[0].contains("SCRAM-SHA-256-PLUS"), "{said:?}");
+        assert_eq!(warnings(&own, &key, 0o600, &[("auth", "trust")]), [""; 0]);
     }
 
     #[test]
