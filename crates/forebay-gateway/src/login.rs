@@ -54,6 +54,9 @@ const TLS_HANDSHAKE: u8 = 0x16;
 /// How long a peer may take to send a cancel request, which it has when it connects.
 const HEARING_TIME: Duration = Duration::from_secs(2);
 
+/// How long a client for which there is no place may take to send its start-up packet.
+const REFUSAL_TIME: Duration = Duration::from_secs(1);
+
 /// What a connection turned out to be.
 #[derive(Debug)]
 pub enum Accepted<S> {
@@ -366,7 +369,10 @@ struct Attempt<'a, S> {
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> Attempt<'a, S> {
     async fn run(&mut self) -> Result<Granted, Stop> {
         let limits = &self.policy.limits;
-        let slot = self.shared.admissions().begin(&self.peer, limits).map_err(Stop::Crowded)?;
+        let slot = match self.shared.admissions().begin(&self.peer, limits) {
+            Ok(slot) => slot,
+            Err(crowd) => return Err(self.crowded(crowd).await),
+        };
         let start = match self.first().await {
             Ok(First::Start(start)) => start,
             Ok(First::Cancel(key)) => {
@@ -395,6 +401,22 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Attempt<'a, S> {
         let slot = slot.admit(&user, limits).map_err(Stop::Crowded)?;
         message(&mut self.wire.out, b'R', |out| out.extend(0_u32.to_be_bytes()));
         Ok(Granted::Client(Entry { user, start: settings, slot }))
+    }
+
+    /// There is no place for the client. libpq shows an error only if it comes behind its start-up packet, or if it has not asked for
+    /// encryption before. So a few clients may ask, and get as far as that packet, if they are quick.
+    async fn crowded(&mut self, crowd: Crowd) -> Stop {
+        let Some(_slot) = self.shared.admissions().refuse(&self.peer, &self.policy.limits) else {
+            return Stop::Crowded(crowd);
+        };
+        match rt::within(self.shared.runtime(), REFUSAL_TIME, self.first()).await {
+            Some(Ok(First::Start(start))) => {
+                self.user = start.parameter("user").map(|name| shown(name).into_owned());
+                Stop::Crowded(crowd)
+            }
+            Some(Err(stop)) => stop,
+            Some(Ok(_)) | None => Stop::Crowded(crowd),
+        }
     }
 
     /// The first message that is not about encryption. Requests for encryption are answered, each once.

@@ -52,7 +52,7 @@ pub struct Admissions(Mutex<Counts>);
 #[derive(Debug, Default)]
 struct Counts {
     /// By what they wait for, in the order of [`Waiting`].
-    waiting: [Waiters; 3],
+    waiting: [Waiters; 4],
     clients: usize,
     clients_by_address: BTreeMap<IpAddr, usize>,
     clients_by_user: BTreeMap<String, usize>,
@@ -67,7 +67,12 @@ pub(super) enum Waiting {
     Peer,
     /// A cancel request that a peer passes on to be heard.
     Hearing,
+    /// To be told that there is no place.
+    Refusal,
 }
+
+/// How many may wait to be told that there is no place, and how many of one address. The others are told at once, when few clients listen.
+const REFUSALS: (usize, usize) = (200, 20);
 
 #[derive(Debug, Default)]
 struct Waiters {
@@ -115,6 +120,13 @@ impl Admissions {
         self.wait(Waiting::Login, peer.address().filter(|_| !peer.is_local()).map(counted), limits)
     }
 
+    /// There is no place for it, but it may say first what it wants. None if too many do.
+    pub(super) fn refuse(self: &Arc<Self>, peer: &Peer, limits: &ClientLimits) -> Option<LoginSlot> {
+        let (logins, of_address) = REFUSALS;
+        let limits = ClientLimits { logins, logins_per_address: Some(of_address), ..*limits };
+        self.wait(Waiting::Refusal, peer.address().filter(|_| !peer.is_local()).map(counted), &limits).ok()
+    }
+
     /// A peer connects, or somebody who says so.
     pub(super) fn hear(self: &Arc<Self>, peer: &Peer, limits: &ClientLimits) -> Result<LoginSlot, Crowd> {
         self.wait(Waiting::Hearing, peer.address().filter(|_| !peer.is_local()).map(counted), limits)
@@ -129,7 +141,10 @@ impl Admissions {
         let mut counts = self.0.lock();
         let waiters = &mut counts.waiting[waiting as usize];
         let own = address.and_then(|address| waiters.by_address.get(&address)).copied().unwrap_or(0);
-        let crowd = |crowd| if waiting == Waiting::Login { crowd } else { Crowd::CancelRequests };
+        let crowd = |crowd| match waiting {
+            Waiting::Login | Waiting::Refusal => crowd,
+            Waiting::Peer | Waiting::Hearing => Crowd::CancelRequests,
+        };
         if waiters.count >= limits.logins {
             return Err(crowd(Crowd::Logins));
         }
@@ -289,6 +304,16 @@ mod tests {
         let _first = admissions.hear(&peer("10.0.0.2"), &limits).unwrap();
         assert_eq!(admissions.hear(&peer("10.0.0.2"), &limits).err(), Some(Crowd::CancelRequests));
         assert!(admissions.hear(&peer("10.0.0.3"), &limits).is_ok());
+    }
+
+    #[test]
+    fn few_wait_to_be_refused() {
+        let admissions = Arc::new(Admissions::default());
+        let slots = |address: &str| {
+            (0..300).map_while(|_| admissions.refuse(&peer(address), &LIMITS)).collect::<Vec<_>>()
+        };
+        let far = slots("10.0.0.1");
+        assert_eq!((far.len(), slots("127.0.0.1").len(), admissions.logins()), (20, 180, 0));
     }
 
     #[test]

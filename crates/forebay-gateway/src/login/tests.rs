@@ -125,8 +125,47 @@ async fn limits_are_told_in_the_words_of_postgresql() {
     // A reload holds for the next login.
     shared.replace(policy);
     let (refused, said) = answer(&shared, Peer::Unix, &hello).await;
-    assert!(matches!(refused, Err(LoginError::Crowded { crowd: Crowd::Logins, user: None })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(LoginError::Crowded { crowd: Crowd::Logins, user: Some(_) })),
+        "{refused:?}"
+    );
     assert!(text(&said).contains("Msorry, too many clients already|"), "{}", text(&said));
+}
+
+/// Who asks for encryption first takes no error for an answer. Who says nothing is told all the same.
+#[tokio::test(start_paused = true)]
+async fn who_finds_no_place_may_ask_for_encryption_first() {
+    let mut policy = policy(Authentication::Trust);
+    policy.limits.logins = 0;
+    let shared = shared(policy);
+    let client = async |sent: &[&[u8]]| {
+        let (mut near, far) = duplex(1 << 10);
+        let began = shared.runtime().now();
+        let said = async {
+            let mut said = Vec::new();
+            for message in sent {
+                near.write_all(message).await.unwrap();
+                if message.len() == 8 {
+                    said.push(near.read_u8().await.unwrap());
+                }
+            }
+            near.read_to_end(&mut said).await.unwrap();
+            text(&said)
+        };
+        let (login, said) = tokio::join!(login(far, Peer::Unix, &shared), said);
+        assert!(matches!(login, Err(LoginError::Crowded { crowd: Crowd::Logins, .. })), "{login:?}");
+        (said, shared.runtime().now().since(began))
+    };
+    let request = |kind| [0, 0, 0, 8, 0x04, 0xd2, 0x16, kind];
+    let hello = start(3 << 16, &[("user", "app")]);
+    let (said, waited) = client(&[&request(0x30), &request(0x2f), &hello]).await;
+    assert!(said.starts_with("NNE") && said.contains("C53300|"), "{said}");
+    assert_eq!(waited, Duration::ZERO);
+    for silent in [&[][..], &[&[0, 0][..]]] {
+        let (said, waited) = client(silent).await;
+        assert!(said.contains("C53300|Msorry, too many clients already|"), "{said}");
+        assert_eq!(waited, Duration::from_secs(1));
+    }
 }
 
 #[tokio::test]

@@ -147,6 +147,19 @@ async fn what_is_refused_is_explained_in_the_words_of_postgresql() {
 }
 
 #[tokio::test]
+async fn a_limit_is_explained_also_within_tls() {
+    let identity = Identity::new(&rcgen::PKCS_ECDSA_P256_SHA256);
+    for identity in [None, Some(&identity)] {
+        let mut policy = policy(Authentication::Scram, identity);
+        policy.limits.logins = 0;
+        let door = Door::open(policy).await;
+        let sslmode = if identity.is_some() { "require" } else { "prefer" };
+        let refused = psql(&door, &format!("user=app sslmode={sslmode}"), "secret").await.unwrap_err();
+        assert!(refused.contains("sorry, too many clients already"), "{refused}");
+    }
+}
+
+#[tokio::test]
 async fn a_unix_socket_needs_a_password_unless_trust_is_configured() {
     let identity = Identity::new(&rcgen::PKCS_ECDSA_P256_SHA256);
     for (auth, password) in [(Authentication::Scram, "secret"), (Authentication::Trust, "")] {
