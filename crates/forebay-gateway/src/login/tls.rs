@@ -169,9 +169,11 @@ fn certificates(
             problems.push(problem(setting, path, "a file with certificates in PEM"))
         }
         Ok(chain) => return chain,
-        Err(error) => {
-            problems.push(problem(setting, path, &format!("a file with certificates in PEM: {error}")))
-        }
+        Err(error) => problems.push(problem(
+            setting,
+            path,
+            &format!("a file with certificates in PEM: {}", in_words(&error)),
+        )),
     }
     Vec::new()
 }
@@ -197,9 +199,23 @@ fn key(path: &Path, problems: &mut Vec<Problem>) -> Option<PrivateKeyDer<'static
             )
         }
         None => of_path("a key of an unsupported kind", KEYS),
-        Some(error) => problem("tls_key_file", path, &format!("a file with a private key in PEM: {error}")),
+        Some(error) => {
+            problem("tls_key_file", path, &format!("a file with a private key in PEM: {}", in_words(&error)))
+        }
     });
     None
+}
+
+/// What is wrong with a file. Its text is not repeated: a file whose lines were joined is one line, and has the key in it.
+fn in_words(error: &pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => "it has none".to_owned(),
+        pem::Error::MissingSectionEnd { .. } | pem::Error::IllegalSectionStart { .. } => {
+            "a line that begins or ends a section is wrong, or not a line of its own".to_owned()
+        }
+        _ => "it is damaged".to_owned(),
+    }
 }
 
 /// Whether it has a key that needs a password, in the format of PKCS#8 or the older one of OpenSSL.
@@ -277,7 +293,17 @@ pub(super) mod tests {
         assert!(said.starts_with("tls_key_file is /key.pem, a key of an unsupported kind, but must be an RSA key of 2048 to 4096"), "{said}");
         assert!(!said.contains("tls_cert_file"), "{said}");
         let said = problems(&own, &genuine.replace("PRIVATE", "OTHER"));
-        assert!(said.contains("must be a file with a private key in PEM"), "{said}");
+        assert!(said.ends_with("must be a file with a private key in PEM: it has none"), "{said}");
+        for joined in [" ", "\\n"] {
+            for (own, key) in
+                [(own.clone(), genuine.replace('\n', joined)), (own.replace('\n', joined), genuine.clone())]
+            {
+                let said = problems(&own, &key);
+                // As bytes, too: those of the base64 of a key.
+                assert!(!said.contains("MI") && !said.contains("77, 73"), "{said}");
+                assert!(said.contains("not a line of its own"), "{said}");
+            }
+        }
     }
 
     #[test]
