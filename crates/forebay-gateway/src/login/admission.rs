@@ -71,7 +71,7 @@ pub(super) enum Waiting {
     Refusal,
 }
 
-/// How many may wait to be told that there is no place, and how many of one address. The others are told at once, when few clients listen.
+/// How many may wait to be told that there is no place, in all and of one address. The others are told at once, when few clients listen.
 const REFUSALS: (usize, usize) = (200, 20);
 
 #[derive(Debug, Default)]
@@ -117,19 +117,19 @@ impl Admissions {
     }
 
     pub(super) fn begin(self: &Arc<Self>, peer: &Peer, limits: &ClientLimits) -> Result<LoginSlot, Crowd> {
-        self.wait(Waiting::Login, peer.address().filter(|_| !peer.is_local()).map(counted), limits)
+        self.wait(Waiting::Login, counted(peer), limits)
     }
 
     /// There is no place for it, but it may say first what it wants. None if too many do.
     pub(super) fn refuse(self: &Arc<Self>, peer: &Peer, limits: &ClientLimits) -> Option<LoginSlot> {
         let (logins, of_address) = REFUSALS;
         let limits = ClientLimits { logins, logins_per_address: Some(of_address), ..*limits };
-        self.wait(Waiting::Refusal, peer.address().filter(|_| !peer.is_local()).map(counted), &limits).ok()
+        self.wait(Waiting::Refusal, counted(peer), &limits).ok()
     }
 
     /// A peer connects, or somebody who says so.
     pub(super) fn hear(self: &Arc<Self>, peer: &Peer, limits: &ClientLimits) -> Result<LoginSlot, Crowd> {
-        self.wait(Waiting::Hearing, peer.address().filter(|_| !peer.is_local()).map(counted), limits)
+        self.wait(Waiting::Hearing, counted(peer), limits)
     }
 
     fn wait(
@@ -216,15 +216,16 @@ impl Drop for ClientSlot {
     }
 }
 
-/// As which address this one counts. Whoever has one of IPv6 usually has the whole /64, and could come from another one each time.
-fn counted(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(own) => {
-            let [a, b, c, d, ..] = own.segments();
+/// As which address somebody counts; none on this machine. Whoever has one of IPv6 usually has the whole /64, and could come from another
+/// one each time.
+fn counted(peer: &Peer) -> Option<IpAddr> {
+    Some(match peer.address().filter(|_| !peer.is_local())? {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
             Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
         }
-    }
+    })
 }
 
 /// Counts one less. What has none is forgotten, so that the map does not grow with every address ever seen.
