@@ -26,7 +26,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use forebay::rt;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 pub use admission::{Admissions, ClientLimits, ClientSlot, Crowd};
 pub use awaited::Awaited;
@@ -71,12 +71,12 @@ pub enum Accepted<S> {
     Gone,
 }
 
-/// A request to cancel what the session with this key runs. Its connection is closed when this is dropped: that is all the answer that
-/// there is, and clients wait for it.
+/// A request to cancel what the session with this key runs. That its connection is closed is all the answer that there is, and clients wait
+/// for it.
 #[derive(Debug)]
 pub struct CancelRequest<S> {
     key: [u8; 8],
-    _stream: ClientStream<S>,
+    stream: ClientStream<S>,
     /// Its place among those who log in, until it is passed on.
     slot: LoginSlot,
 }
@@ -94,8 +94,21 @@ impl<S> CancelRequest<S> {
     /// # Errors
     /// If there are too many.
     pub(crate) fn pass_on(self, shared: &LoginShared) -> Result<Self, Crowd> {
-        let Self { key, _stream, slot } = self;
-        Ok(Self { key, _stream, slot: slot.pass_on(&shared.policy().limits)? })
+        let Self { key, stream, slot } = self;
+        Ok(Self { key, stream, slot: slot.pass_on(&shared.policy().limits)? })
+    }
+
+    /// Tells the client that its request was dealt with. With TLS, libpq from version 17 reports a failure if the connection ends without
+    /// a word.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection without a word.
+    pub(crate) async fn close(mut self)
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        // A client that does not wait for it is gone.
+        let _ = self.stream.shutdown().await;
     }
 }
 
@@ -191,7 +204,7 @@ where
         }
         (Some(Granted::Cancel(key, slot)), None) => {
             let (stream, ..) = wire.into_parts().map_err(LoginError::Io)?;
-            Ok(Accepted::Cancel(CancelRequest { key, _stream: stream, slot }))
+            Ok(Accepted::Cancel(CancelRequest { key, stream, slot }))
         }
         (Some(Granted::Gone), None) => Ok(Accepted::Gone),
         (None, None) => Err(LoginError::TimedOut { user, awaited, reason }),
@@ -224,7 +237,7 @@ where
         };
         let Ok(First::Cancel(Some(key))) = first else { return Err(LoginError::Stranger) };
         let (stream, ..) = wire.into_parts().map_err(LoginError::Io)?;
-        Ok(CancelRequest { key, _stream: stream, slot })
+        Ok(CancelRequest { key, stream, slot })
     };
     rt::within(shared.runtime(), policy.timeout.min(HEARING_TIME), read).await.unwrap_or(Err(late))
 }
@@ -268,8 +281,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Attempt<'a, S> {
         };
         let start = match self.first().await {
             Ok(First::Start(start)) => start,
-            Ok(First::Cancel(key)) => {
-                return Ok(key.map_or(Granted::Gone, |key| Granted::Cancel(key, slot)));
+            Ok(First::Cancel(Some(key))) => return Ok(Granted::Cancel(key, slot)),
+            Ok(First::Cancel(None)) => {
+                // As if it were a key that is not here.
+                let _ = self.wire.close().await;
+                return Ok(Granted::Gone);
             }
             // `first` has answered these.
             Ok(First::Tls | First::Gss) => return Ok(Granted::Gone),

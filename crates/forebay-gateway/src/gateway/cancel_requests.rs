@@ -7,10 +7,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use forebay::rt;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
 use super::door::ACCEPT_PAUSE;
-use super::shared::Shared;
+use super::shared::{CLOSE_TIME, Shared};
 use crate::clients::Owner;
 use crate::listener::{Accepted, Bound};
 use crate::login::{self, CancelRequest, Peer};
@@ -64,18 +65,37 @@ impl Shared {
     }
 
     /// Cancels a statement here, or passes the request on to the process that has the session.
-    pub(super) async fn cancel<S>(&self, request: CancelRequest<S>) {
+    pub(super) async fn cancel<S>(&self, request: CancelRequest<S>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
         let key = request.key();
-        let Owner::Peer(id) = self.clients.owner(key) else { return self.clients.cancel(key) };
+        let request = match self.clients.owner(key) {
+            Owner::Peer(id) => self.pass_on(id, request).await,
+            Owner::Here => {
+                self.clients.cancel(key);
+                Some(request)
+            }
+        };
+        if let Some(request) = request {
+            rt::within(&*self.runtime, CLOSE_TIME, request.close()).await;
+        }
+    }
+
+    /// Passes the request on to this process. None if there are too many requests.
+    async fn pass_on<S>(&self, id: u8, request: CancelRequest<S>) -> Option<CancelRequest<S>> {
         let config = Arc::clone(&self.config.read());
         let Some(address) = config.peers.as_ref().and_then(|peers| peers.addresses.get(&id)) else {
-            return metrics::peer_cancel("unknown");
+            metrics::peer_cancel("unknown");
+            return Some(request);
         };
-        let _request = match request.pass_on(&self.login) {
+        let key = request.key();
+        let request = match request.pass_on(&self.login) {
             Ok(request) => request,
             Err(crowd) => {
                 metrics::peer_cancel("failed");
-                return tracing::warn!(peer = id, %address, error = %crowd, "a cancel request could not be passed on");
+                tracing::warn!(peer = id, %address, error = %crowd, "a cancel request could not be passed on");
+                return None;
             }
         };
         match rt::within(&*self.runtime, PEER_TIME, peers::pass_on(address, key)).await {
@@ -89,5 +109,6 @@ impl Shared {
                 tracing::warn!(peer = id, %address, %error, "a cancel request could not be passed on");
             }
         }
+        Some(request)
     }
 }

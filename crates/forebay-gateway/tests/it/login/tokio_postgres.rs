@@ -6,13 +6,16 @@ use forebay_gateway::config::Authentication;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio_postgres::config::{ChannelBinding, SslMode, SslNegotiation};
 use tokio_postgres::{Config, Error, NoTls, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_rustls::TlsConnector;
 
 use super::door::{Door, KEY, Visit, policy};
 use super::identity::Identity;
+use crate::world::Plan;
 
 fn config(door: &Door, password: &str) -> Config {
     let mut config = Config::new();
@@ -117,5 +120,27 @@ async fn direct_tls_names_its_protocol() {
         let said = String::from_utf8_lossy(&said);
         assert!(words.map_or(said.is_empty(), |words| said.contains(words)), "{said}");
         assert!(matches!(door.visit().await, Visit::Refused(_)));
+    }
+}
+
+/// libpq from version 17 on takes an end without a word for a failure.
+#[tokio::test]
+async fn a_cancel_request_within_tls_is_closed_with_a_word() {
+    let identity = Identity::new(&rcgen::PKCS_ECDSA_P256_SHA256);
+    let settings =
+        vec![("tls_cert_file", identity.path("server.pem")), ("tls_key_file", identity.path("server.key"))];
+    let world = Plan { settings, ..Plan::default() }.start().await;
+    let mut config = tls_config(&identity);
+    config.alpn_protocols = vec![b"postgresql".to_vec()];
+    let connector = TlsConnector::from(Arc::new(config));
+    // Keys of another length may come from servers of another kind.
+    for length in [8, 32] {
+        let socket = TcpStream::connect(world.gateway.addresses()[0]).await.unwrap();
+        let mut socket = connector.connect("localhost".try_into().unwrap(), socket).await.unwrap();
+        let mut request = u32::to_be_bytes(8 + length).to_vec();
+        request.extend_from_slice(&[4, 210, 22, 46]);
+        request.resize(8 + length as usize, 7);
+        socket.write_all(&request).await.unwrap();
+        assert_eq!(socket.read_to_end(&mut Vec::new()).await.unwrap(), 0, "a key of {length} bytes");
     }
 }
