@@ -85,6 +85,28 @@ fn a_user_is_added_and_the_password_is_nowhere() {
     assert_eq!(place.entries(), ["users.toml"]);
 }
 
+/// None of them is told of success while its user is lost.
+#[test]
+fn users_that_are_added_at_the_same_time_are_all_there() {
+    let place = Place::new("gateway-add-many");
+    let names: Vec<String> = (0..20).map(|number| format!("user{number}")).collect();
+    let mut children: Vec<_> = names
+        .iter()
+        .map(|name| {
+            let arguments = ["add-user", name, "--role", "r", "--no-password", "--certificate", "c"];
+            command(&place, &arguments).stderr(Stdio::null()).spawn().expect("it starts")
+        })
+        .collect();
+    for child in &mut children {
+        assert!(child.wait().expect("it ends").success());
+    }
+    let file = fs::read_to_string(place.0.join("users.toml")).unwrap();
+    for name in names {
+        assert_eq!(file.matches(&format!("name = \"{name}\"")).count(), 1, "{name}: {file}");
+    }
+    assert_eq!(place.entries(), ["users.toml"]);
+}
+
 /// Types each line when the text before it is on the screen. Returns all of the screen, and the exit status.
 fn typed(mut command: Command, lines: &[(&str, &str)]) -> (String, Option<i32>) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");

@@ -13,7 +13,7 @@ use crate::output;
 /// Add a user to the users file of a gateway
 ///
 /// It asks for the password, or reads it as a line from stdin. The file gets a SCRAM verifier, from which the password cannot be
-/// computed. It is replaced as a whole, and only its owner can read it. A running gateway reads it again on SIGHUP.
+/// computed. It is replaced as a whole and keeps its owner and mode; only its owner can read a new one. A running gateway reads it again on SIGHUP.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   forebay gateway add-user app --role app_writer

@@ -1,7 +1,8 @@
 //! Adds a user to a users file.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -65,6 +66,21 @@ pub enum AddUserError {
     /// The file, or the new entry, has problems. Correct them first.
     #[error(transparent)]
     Invalid(#[from] ConfigError),
+    /// The file belongs to somebody for whom this process cannot make files. A gateway that runs as that user could not read another one.
+    #[error(
+        "the owner of {path} is {uid}:{gid}, and this process cannot keep that ({error}); run the command as that user or as root",
+        path = .path.display()
+    )]
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// The number of its user.
+        uid: u32,
+        /// The number of its group.
+        gid: u32,
+        /// What the operating system says.
+        error: io::Error,
+    },
     /// The file cannot be read or written.
     #[error("cannot write {path}: {source}", path = .path.display())]
     Io {
@@ -75,22 +91,69 @@ pub enum AddUserError {
     },
 }
 
-/// Adds a user to the file at `path`, and makes the file if it is missing. Others see the old file or the new one, never a part.
-/// Only its owner can read it. `decoy_key` is random; a new file gets it.
+/// Adds a user to the file at `path`, and makes the file if it is missing. Others see the old file or the new one, never a part. Of
+/// several processes that do this at the same time, each adds its user. The file keeps its owner, group and mode; only its owner can
+/// read a new one. `decoy_key` is random; a new file gets it.
 ///
 /// # Errors
 /// If the user exists, if the file has problems, and if it cannot be written.
 pub fn add_user(path: &Path, user: &NewUser, decoy_key: &[u8; 32]) -> Result<(), AddUserError> {
     let failed = |source| AddUserError::Io { path: path.to_owned(), source };
-    // A file that another program is replacing by a link is followed once, so that the link stays.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let old = match fs::read_to_string(&path) {
-        Ok(text) => Some(text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(failed(error)),
-    };
-    let new = with_user(&path, old.as_deref(), user, decoy_key)?;
-    replace(&path, &new).map_err(failed)
+    loop {
+        // A file that another program is replacing by a link is followed once, so that the link stays.
+        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let Some(mut old) = locked(&path).map_err(failed)? else {
+            if path.is_symlink() {
+                let error =
+                    "it is a link to a file that is missing; make that file first, or remove the link";
+                return Err(failed(io::Error::other(error)));
+            }
+            let part = Part::write(&path, &with_user(&path, None, user, decoy_key)?).map_err(failed)?;
+            match part.put_if_none(&path) {
+                // Another process has made one.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                made => return made.map_err(failed),
+            }
+        };
+        let mut text = String::new();
+        old.read_to_string(&mut text).map_err(failed)?;
+        let part = Part::write(&path, &with_user(&path, Some(&text), user, decoy_key)?).map_err(failed)?;
+        let kept = old.metadata().map_err(failed)?;
+        let (uid, gid) = (kept.uid(), kept.gid());
+        part.belong_to(uid, gid).map_err(|error| AddUserError::Owner {
+            path: path.clone(),
+            uid,
+            gid,
+            error,
+        })?;
+        part.file.set_permissions(Permissions::from_mode(kept.mode() & 0o7777)).map_err(failed)?;
+        return part.replace(&path).map_err(failed);
+    }
+}
+
+/// The file, while no other process adds a user to it. None if there is no file.
+///
+/// The lock is that of the file itself: only those who may open it can hold it, and nothing is left of it.
+fn locked(path: &Path) -> io::Result<Option<File>> {
+    loop {
+        // Where the file is in a network, only those who may write to it can lock it.
+        let opened = OpenOptions::new().read(true).write(true).open(path);
+        let opened = match opened {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => File::open(path),
+            opened => opened,
+        };
+        let file = match opened {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        file.lock()?;
+        // Whoever had the lock has put another file in its place.
+        let own = file.metadata()?;
+        if fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (own.dev(), own.ino())) {
+            return Ok(Some(file));
+        }
+    }
 }
 
 /// The text of the file with the user.
@@ -124,28 +187,57 @@ fn with_user(
     Ok(new)
 }
 
-/// Replaces the file as a whole, with mode 0600.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = PathBuf::from(name);
-    let write = || {
-        let mut options = OpenOptions::new();
+/// A file beside the users file, until it takes its place. Only its owner can read it.
+struct Part {
+    path: PathBuf,
+    file: File,
+    has_moved: bool,
+}
+
+impl Part {
+    fn write(beside: &Path, text: &str) -> io::Result<Self> {
+        let mut path = beside.as_os_str().to_owned();
+        path.push(format!(".{}.part", std::process::id()));
+        let path = PathBuf::from(path);
         // A file of this name is of a process that has ended, or it is a trap: it is not written to.
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&part)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&part, path)
-    };
-    write().inspect_err(|error| {
-        if error.kind() != io::ErrorKind::AlreadyExists {
+        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let file = opened.map_err(|error| {
+            let remedy = format!("{}: {error}; remove it, unless another process uses it", path.display());
+            if error.kind() == io::ErrorKind::AlreadyExists { io::Error::other(remedy) } else { error }
+        })?;
+        let mut part = Self { path, file, has_moved: false };
+        part.file.write_all(text.as_bytes())?;
+        Ok(part)
+    }
+
+    fn belong_to(&self, uid: u32, gid: u32) -> io::Result<()> {
+        let own = self.file.metadata()?;
+        // Also those may do this who may not give files away.
+        if (own.uid(), own.gid()) == (uid, gid) { Ok(()) } else { fchown(&self.file, Some(uid), Some(gid)) }
+    }
+
+    fn replace(mut self, path: &Path) -> io::Result<()> {
+        self.file.sync_all()?;
+        fs::rename(&self.path, path)?;
+        self.has_moved = true;
+        Ok(())
+    }
+
+    /// Unlike a renamed file, a link replaces nothing.
+    fn put_if_none(self, path: &Path) -> io::Result<()> {
+        self.file.sync_all()?;
+        fs::hard_link(&self.path, path)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Another process may use the name by now.
+        if !self.has_moved {
             // If it cannot be removed, its name says that it is a part.
-            let _ = fs::remove_file(&part);
+            let _ = fs::remove_file(&self.path);
         }
-    })
+    }
 }
 
 /// A TOML string.
@@ -204,19 +296,69 @@ mod tests {
         assert!(add(Some("# only a comment\n"), "a").unwrap().starts_with("# only a comment\n"));
     }
 
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o7777
+    }
+
     #[test]
-    #[cfg(unix)]
-    fn only_the_owner_can_read_the_file() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let directory = std::env::temp_dir().join(format!("forebay-gateway-users-{}", std::process::id()));
-        fs::create_dir(&directory).unwrap();
-        let path = directory.join("users.toml");
+    fn only_the_owner_can_read_a_new_file_and_an_old_one_stays_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("users.toml");
         add_user(&path, &user("a"), &[7; 32]).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
         add_user(&path, &user("b"), &[8; 32]).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(mode(&path), 0o640, "those of its group can still read it");
         assert!(matches!(add_user(&path, &user("b"), &[8; 32]), Err(AddUserError::Exists { .. })));
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
-        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn what_a_process_has_left_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("users.toml");
+        let part = directory.path().join(format!("users.toml.{}.part", std::process::id()));
+        fs::write(&part, "mine").unwrap();
+        let said = add_user(&path, &user("a"), &[7; 32]).unwrap_err().to_string();
+        assert!(said.contains(".part: File exists") && said.contains("remove it, unless"), "{said}");
+        assert_eq!(fs::read(&part).unwrap(), b"mine");
+    }
+
+    /// A gateway that is not root's reads it.
+    #[test]
+    fn the_file_keeps_its_owner() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("users.toml");
+        add_user(&path, &user("a"), &[7; 32]).unwrap();
+        // Only root may give a file away; others keep what is theirs.
+        let owner = match std::os::unix::fs::chown(&path, Some(65_534), Some(65_533)) {
+            Ok(()) => (65_534, 65_533),
+            Err(_) => (fs::metadata(&path).unwrap().uid(), fs::metadata(&path).unwrap().gid()),
+        };
+        add_user(&path, &user("b"), &[7; 32]).unwrap();
+        let found = fs::metadata(&path).unwrap();
+        assert_eq!((found.uid(), found.gid()), owner);
+        assert_eq!(mode(&path), 0o600);
+    }
+
+    /// Threads stand for processes: each opens the file itself. Only the names of their parts are the same, so some are refused.
+    #[test]
+    fn nobody_who_is_told_of_success_is_missing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("users.toml");
+        let added = std::thread::scope(|scope| {
+            let tasks: Vec<_> = (0..20)
+                .map(|number| {
+                    let path = &path;
+                    let name = format!("u{number}");
+                    scope.spawn(move || add_user(path, &user(&name), &[7; 32]).is_ok().then_some(name))
+                })
+                .collect();
+            tasks.into_iter().filter_map(|task| task.join().unwrap()).collect::<Vec<_>>()
+        });
+        let users = Users::load(&path, &UserDefaults::default()).unwrap();
+        assert_eq!(users.len(), added.len());
+        assert!(!added.is_empty() && added.iter().all(|name| users.find(name).is_some()));
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "nothing is left");
     }
 }
