@@ -113,7 +113,7 @@ pub(super) fn is_on(variables: &BTreeMap<String, String>, switch: &str) -> bool 
 }
 
 fn problems(variables: &BTreeMap<String, String>, error: &ConfigError) -> Vec<Finding> {
-    let is_missing = |problem: &Problem| problem.setting == "CLUSTER_ENDPOINT" && problem.value == "\"\"";
+    let is_missing = |problem: &Problem| problem.setting == "CLUSTER_ENDPOINT" && problem.value == "not set";
     let has_endpoint = !error.problems.iter().any(is_missing);
     // Without an endpoint, its name cannot tell the region.
     let told = error.problems.iter().filter(move |problem| has_endpoint || problem.setting != "REGION");
@@ -367,7 +367,7 @@ mod tests {
                 "the port of CLUSTER_ENDPOINT is",
             ),
             ("PGPORT", "70000", fault::INVALID_SETTING, "PGPORT is \"70000\""),
-            ("CLUSTER_ENDPOINT", "", fault::NO_ENDPOINT, "CLUSTER_ENDPOINT is \"\""),
+            ("CLUSTER_ENDPOINT", "", fault::NO_ENDPOINT, "CLUSTER_ENDPOINT is not set"),
         ] {
             let findings = found(&[(name, value)]);
             let finding = findings.iter().find(|finding| finding.fault == Some(known));

@@ -15,6 +15,10 @@ use crate::variables;
 /// Aurora DSQL ends a session after this time.
 const SESSION_LIMIT: Duration = Duration::from_secs(60 * 60);
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+/// What is said of a value that is missing.
+const NOT_SET: &str = "not set";
+/// What is said of one that is not repeated.
+const A_URL: &str = "a URL";
 /// A shorter tick would keep the keeper busy for nothing.
 const SHORTEST_TICK: Duration = Duration::from_millis(10);
 
@@ -211,7 +215,11 @@ impl OptionsBuilder {
         let mut problem = |setting: &str, value: &str, allowed: &str| {
             problems.push(Problem {
                 setting: origin.name_of(setting).into(),
-                value: format!("{value:?}"),
+                value: if [NOT_SET, A_URL].contains(&value) {
+                    value.to_owned()
+                } else {
+                    format!("{value:?}")
+                },
                 allowed: allowed.to_owned(),
             });
         };
@@ -222,7 +230,12 @@ impl OptionsBuilder {
         let is_url = given.contains('@');
         if is_url || !endpoint::is_name(&host) {
             let allowed = "the name of a cluster, such as abc.dsql.us-east-1.on.aws";
-            problem("host", if is_url { "one with a user" } else { &given }, allowed);
+            let value = match given.as_str() {
+                _ if is_url => "one with a user",
+                "" => NOT_SET,
+                given => given,
+            };
+            problem("host", value, allowed);
         }
         // Behind a host may be anything, such as the password of a URL that was cut off.
         let digits = |port: &String| port.bytes().all(|byte| byte.is_ascii_digit());
@@ -290,10 +303,13 @@ impl OptionsBuilder {
         let region = set("REGION").or_else(|| set("AWS_REGION")).or_else(|| endpoint::region(&host));
         let region = region.map(str::to_owned);
         // A name that is not given tells nothing, and may tell it when it is.
-        if region.is_none() && !host.is_empty() {
+        if region.is_none() && !is_url && endpoint::is_name(&host) && given.contains("://") {
+            let allowed = "the name of a cluster alone, such as abc.dsql.us-east-1.on.aws";
+            problem("host", A_URL, allowed);
+        } else if region.is_none() && !host.is_empty() {
             let allowed =
                 "given: the name of this cluster does not tell it, as {id}.dsql.{region}.on.aws does";
-            problem("region", "", allowed);
+            problem("region", NOT_SET, allowed);
         }
         // It becomes part of what is signed.
         let of_region = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';

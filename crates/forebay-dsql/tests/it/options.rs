@@ -199,9 +199,17 @@ fn a_region_is_missing_only_if_the_endpoint_does_not_tell_it() {
         let error = Options::from_variables(variables.iter().copied()).unwrap_err();
         assert_eq!(settings(&error), ["CLUSTER_ENDPOINT"]);
         assert!(!error.to_string().contains("REGION"), "{error}");
+        assert!(error.to_string().contains("CLUSTER_ENDPOINT is not set, but must be the name"), "{error}");
     }
     let error = Options::from_variables([("CLUSTER_ENDPOINT", "localhost")]).unwrap_err();
     assert_eq!(settings(&error), ["REGION"]);
+    assert!(error.to_string().contains("REGION is not set, but must be given"), "{error}");
+    let error = Options::from_variables([("CLUSTER_ENDPOINT", "http://foo")]).unwrap_err();
+    assert_eq!(settings(&error), ["CLUSTER_ENDPOINT"]);
+    assert!(
+        error.to_string().contains("CLUSTER_ENDPOINT is a URL, but must be the name of a cluster alone"),
+        "{error}"
+    );
     let error = Options::builder("localhost").build().unwrap_err();
     assert_eq!(settings(&error), ["region"]);
     assert!(error.to_string().contains("{id}.dsql.{region}.on.aws"), "{error}");
