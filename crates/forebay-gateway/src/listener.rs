@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixS
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// How many connections may wait to be accepted.
@@ -37,9 +37,25 @@ pub(crate) fn check_tcp(address: SocketAddr, shared: bool) -> io::Result<()> {
 pub(crate) fn check_unix(path: &Path, shared: bool) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => Err(io::ErrorKind::AlreadyExists.into()),
-        Ok(_) if !shared && StdUnixStream::connect(path).is_ok() => Err(io::ErrorKind::AddrInUse.into()),
+        Ok(_) if !shared && somebody_listens(path) => Err(io::ErrorKind::AddrInUse.into()),
         _ => Ok(()),
     }
+}
+
+/// Whether a process has that Unix socket.
+fn somebody_listens(path: &Path) -> bool {
+    match knock(path) {
+        Ok(()) => true,
+        // With a full backlog, a client would have to wait.
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    }
+}
+
+/// Connects to a Unix socket, and hangs up. Its process is not waited for: it may be stuck.
+fn knock(path: &Path) -> io::Result<()> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(&SockAddr::unix(path)?)
 }
 
 impl Bound {
@@ -119,7 +135,7 @@ fn listen(address: SocketAddr, shared: bool) -> io::Result<StdTcpListener> {
 
 /// Removes the socket of a process that is gone.
 fn remove_stale(path: &Path) -> io::Result<()> {
-    match StdUnixStream::connect(path) {
+    match knock(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         _ => Ok(()),
     }
@@ -368,6 +384,22 @@ mod tests {
             assert_eq!(refused(Bound::unix(&path, 0o700, shared, 5 << 32)), io::ErrorKind::AlreadyExists);
         }
         assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+    }
+
+    /// A start must not hang for its sake.
+    #[test]
+    fn a_process_that_is_stuck_still_has_its_socket() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(".s.PGSQL.1");
+        let stuck = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        stuck.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        stuck.listen(0).unwrap();
+        let _waiting = StdUnixStream::connect(&path).unwrap();
+        assert_eq!(knock(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock, "its backlog is full");
+        assert_eq!(check_unix(&path, false).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let refused = Bound::unix(&path, 0o700, false, 1 << 32).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        check_unix(&path, true).unwrap();
     }
 
     #[test]
