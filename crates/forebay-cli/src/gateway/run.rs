@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use forebay::rt::TokioRuntime;
 use forebay_dsql::Member;
 use forebay_gateway::config::GatewayConfig;
@@ -29,7 +30,12 @@ pub(super) async fn run(command: super::Serve, mut config: GatewayConfig) -> any
     let runtime = Arc::new(TokioRuntime::current()?);
     raise_descriptors(&config);
     let (mut grace, metrics_listen) = (config.drain_grace, config.metrics_listen);
-    let workers = WorkerThreads::start(config.worker_threads)?;
+    let workers = WorkerThreads::start(config.worker_threads).with_context(|| {
+        format!(
+            "cannot start {} threads; lower worker_threads, or raise the limit of open files (ulimit -n)",
+            config.worker_threads
+        )
+    })?;
     let readiness = Started::default();
     let start = async {
         if command.local {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use forebay::{ConfigError, Problem};
 
 use super::settings::PREFIX;
-use super::value::{Count, FileMode, Peer, PeerId, Size, Value};
+use super::value::{Count, FileMode, Peer, PeerId, Size, Threads, Value};
 use super::{
     Authentication, GatewayConfig, Limits, Peers, SETTINGS, Setting, Timeouts, TlsFiles, UnixSocket,
 };
@@ -81,16 +81,20 @@ impl ConfigBuilder {
                     let given = Given { name: place, texts, directory: directory.clone() };
                     self.values.insert(setting.key, given);
                 }
-                None => self.problems.push(Problem {
-                    setting: place.into(),
-                    value: format!("of the type {}", value.get_ref().type_str()),
-                    allowed: match setting.key {
-                        "unix_socket_mode" => "a string of octal digits, such as \"0770\"",
-                        _ if setting.is_list() => "an array of strings",
-                        _ => "a string, a whole number, or true or false",
-                    }
-                    .to_owned(),
-                }),
+                None => {
+                    self.problems.push(Problem {
+                        setting: place.into(),
+                        value: format!("of the type {}", value.get_ref().type_str()),
+                        allowed: match (setting.key, setting.kind) {
+                            ("unix_socket_mode", _) => "a string of octal digits, such as \"0770\"",
+                            _ if setting.is_list() => "an array of strings",
+                            (_, "NUMBER") => "a whole number, such as 1000",
+                            (_, "BOOLEAN") => "true or false",
+                            _ => "a string",
+                        }
+                        .to_owned(),
+                    });
+                }
             }
         }
         self
@@ -194,7 +198,8 @@ impl ConfigBuilder {
             drain_grace: self.time("drain_grace", 30),
             metrics_listen: self.one("metrics_listen"),
             worker_threads: self
-                .count("worker_threads")
+                .one::<Threads>("worker_threads")
+                .map(|threads| threads.0)
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
             ignore_startup_parameters: self.list("ignore_startup_parameters").unwrap_or_default(),
         }
@@ -435,11 +440,11 @@ mod tests {
                 .file(Path::new("/nonexistent.toml")),
         );
         for expected in [
-            "gateway.toml:1: max_clients is \"0\", but must be a number above zero",
+            "gateway.toml:1: max_clients is \"0\", but must be a whole number from 1 to 4294967295",
             "gateway.toml:2: the key \"modus\" is unknown",
             "gateway.toml:3: listen is \"here\", but must be an address with a port",
-            "gateway.toml:4: mode is of the type array, but must be a string, a whole number, or true or false",
-            "gateway.toml:6: max_clients_per_user is of the type float",
+            "gateway.toml:4: mode is of the type array, but must be a string",
+            "gateway.toml:6: max_clients_per_user is of the type float, but must be a whole number, such as 1000",
             "gateway.toml:7: unix_socket_mode is of the type integer, but must be a string of octal digits, such as \"0770\"",
             "gateway.toml:5: max_message_size is \"2GiB\"",
             "the variable FOREBAY_GATEWAY_MAX_CLIENT is unknown, but must be a known one; did you mean FOREBAY_GATEWAY_MAX_CLIENTS?",
@@ -451,6 +456,22 @@ mod tests {
         ] {
             assert!(said.contains(expected), "{expected}\n---\n{said}");
         }
+    }
+
+    #[test]
+    fn a_number_has_an_upper_limit() {
+        for (text, expected) in [
+            (
+                "max_clients = 99999999999999999999",
+                "\"99999999999999999999\", but must be a whole number from 1 to 4294967295",
+            ),
+            ("max_clients = 1e3", "of the type float, but must be a whole number, such as 1000"),
+            ("worker_threads = 1025", "\"1025\", but must be a whole number from 1 to 1024"),
+        ] {
+            let said = problems(toml(text));
+            assert!(said.contains(expected), "{said}");
+        }
+        assert_eq!(toml("worker_threads = 1024").build().unwrap().worker_threads, 1_024);
     }
 
     #[test]

@@ -74,10 +74,22 @@ impl Value for Authentication {
 pub(super) struct Count(pub(super) usize);
 
 impl Value for Count {
-    const ALLOWED: &'static str = "a number above zero";
+    const ALLOWED: &'static str = "a whole number from 1 to 4294967295";
 
     fn read(text: &str) -> Option<Self> {
-        text.parse().ok().filter(|count| *count > 0).map(Self)
+        let count = text.parse::<u32>().ok().filter(|count| *count > 0)?;
+        usize::try_from(count).ok().map(Self)
+    }
+}
+
+/// A number of threads. Each costs memory and a few file descriptors, and those that have no processor of their own serve nobody faster.
+pub(super) struct Threads(pub(super) usize);
+
+impl Value for Threads {
+    const ALLOWED: &'static str = "a whole number from 1 to 1024";
+
+    fn read(text: &str) -> Option<Self> {
+        text.parse().ok().filter(|threads| (1..=1_024).contains(threads)).map(Self)
     }
 }
 
