@@ -100,13 +100,18 @@ impl ConfigBuilder {
         self
     }
 
-    /// Reads the variables that begin with `FOREBAY_GATEWAY_`. Empty ones count as not set.
+    /// Reads the variables that begin with `FOREBAY_GATEWAY_`. Empty ones count as not set, unless that is what turns the setting off.
     pub fn environment(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
         for (name, value) in variables {
-            if !name.starts_with(PREFIX) || value.is_empty() || name == "FOREBAY_GATEWAY_CONFIG" {
+            if !name.starts_with(PREFIX) || name == "FOREBAY_GATEWAY_CONFIG" {
                 continue;
             }
-            match SETTINGS.iter().find(|setting| setting.variable() == name) {
+            let setting = SETTINGS.iter().find(|setting| setting.variable() == name);
+            // That is how an unset variable arrives through most deployment tools.
+            if value.is_empty() && setting.is_none_or(|setting| !CAN_BE_EMPTY.contains(&setting.key)) {
+                continue;
+            }
+            match setting {
                 Some(setting) => self.give(setting, name, &value),
                 None => {
                     let known: Vec<String> = SETTINGS.iter().map(Setting::variable).collect();
@@ -363,6 +368,9 @@ impl ConfigBuilder {
     }
 }
 
+/// Settings that mean something when they are empty: nowhere, and none.
+const CAN_BE_EMPTY: [&str; 2] = ["listen", "unix_socket_dir"];
+
 /// The port of PgBouncer.
 const PORT: u16 = 6432;
 
@@ -456,6 +464,20 @@ mod tests {
         ] {
             assert!(said.contains(expected), "{expected}\n---\n{said}");
         }
+    }
+
+    /// The table of settings says what they mean then.
+    #[test]
+    fn two_variables_can_be_empty() {
+        let empty = |name: &str| (format!("FOREBAY_GATEWAY_{name}"), String::new());
+        let config = |names: &[&str]| {
+            let variables = names.iter().map(|name| empty(name));
+            toml("listen = ['127.0.0.1:1']\nmode = 'elastic'").environment(variables).build().unwrap()
+        };
+        let no_port = config(&["LISTEN", "MODE", "NO_SUCH_SETTING"]);
+        assert!(no_port.listen.is_empty() && no_port.unix_socket.is_some());
+        assert_eq!(no_port.mode, Mode::Elastic);
+        assert!(config(&["UNIX_SOCKET_DIR"]).unix_socket.is_none());
     }
 
     #[test]
