@@ -174,7 +174,8 @@ fn check_shows_who_gets_which_role_or_every_problem() {
     assert!(!said.contains("REGION"), "the endpoint will tell it: {said}");
     assert_eq!(refused.status.code(), Some(1));
     let missing = check(&[], host);
-    assert!(text(&missing.stderr).contains("users.toml is not readable"), "{}", text(&missing.stderr));
+    let words = "`forebay gateway add-user NAME --role ROLE --users-file users.toml` makes one";
+    assert!(text(&missing.stderr).contains(words), "{}", text(&missing.stderr));
     assert!(add_user(&place, &["app", "--role", "writer"], "hunter2\n").status.success());
     assert!(add_user(&place, &["bi", "--role", "reader", "--allow", "unix"], "hunter2\n").status.success());
     let peers =
@@ -207,6 +208,29 @@ fn check_shows_who_gets_which_role_or_every_problem() {
     fs::set_permissions(place.0.join("users.toml"), fs::Permissions::from_mode(0o644)).unwrap();
     let warned = check(&["--config", "gateway.toml"], host);
     assert!(text(&warned.stderr).contains("can be read by other users"), "{}", text(&warned.stderr));
+}
+
+/// What it says before it ends.
+fn refused(mut command: Command) -> String {
+    let output = command.stdin(Stdio::null()).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    text(&output.stderr).to_owned()
+}
+
+/// A start that reads a pipe would wait for its writer, deaf to signals.
+#[test]
+fn files_that_have_no_end_are_refused() {
+    let place = Place::new("gateway-pipes");
+    assert!(Command::new("mkfifo").arg(place.0.join("p")).status().expect("mkfifo").success());
+    for arguments in [
+        &["--local", "--users-file", "p"][..],
+        &["--local", "--config", "p"],
+        &["--local", "--tls-cert-file", "p", "--tls-key-file", "p"],
+        &["add-user", "a", "--role", "r", "--no-password", "--certificate", "c", "--users-file", "p"],
+    ] {
+        let said = refused(command(&place, arguments));
+        assert!(said.contains("a pipe, a device or a socket") && said.contains("a regular file"), "{said}");
+    }
 }
 
 /// The status and the body of an answer.

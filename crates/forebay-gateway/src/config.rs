@@ -7,6 +7,7 @@
 
 mod builder;
 mod settings;
+pub(crate) mod text_file;
 mod value;
 
 use std::collections::BTreeMap;

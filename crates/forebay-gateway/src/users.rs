@@ -24,8 +24,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{ConfigError, Problem};
+use forebay::ConfigError;
 
+use crate::config::text_file;
 pub use add_user::{AddUserError, NewUser, add_user};
 pub use certificate_rule::{CertificateRule, InvalidCertificateRule};
 pub use network::{InvalidNetwork, Network};
@@ -136,18 +137,10 @@ impl Users {
     /// Every problem, each with its line and what is allowed. None of them shows a secret.
     pub fn load(path: &Path, defaults: &UserDefaults) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
-        match std::fs::read_to_string(path) {
+        let remedy = format!("; `forebay gateway add-user NAME --role ROLE --users-file {name}` makes one");
+        match text_file::read(path, &remedy) {
             Ok(text) => Self::parse(&name, &text, defaults),
-            Err(error) => {
-                let remedy = match error.kind() {
-                    std::io::ErrorKind::NotFound => "; `forebay gateway add-user` makes one",
-                    _ => "",
-                };
-                let allowed = format!("a file that this process can read{remedy}");
-                let problem =
-                    Problem { setting: name.into(), value: format!("not readable ({error})"), allowed };
-                Err(ConfigError { problems: vec![problem] })
-            }
+            Err(problem) => Err(ConfigError { problems: vec![problem] }),
         }
     }
 

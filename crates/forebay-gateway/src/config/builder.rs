@@ -11,6 +11,7 @@ use super::settings::PREFIX;
 use super::value::{Count, FileMode, Peer, PeerId, Size, Threads, Value};
 use super::{
     Authentication, GatewayConfig, Limits, Peers, SETTINGS, Setting, Timeouts, TlsFiles, UnixSocket,
+    text_file,
 };
 use crate::document::{Document, closest, scalar};
 
@@ -36,14 +37,10 @@ struct Given {
 impl ConfigBuilder {
     /// Reads a TOML file. Relative paths in it begin at its directory.
     pub fn file(mut self, path: &Path) -> Self {
-        match std::fs::read_to_string(path) {
+        match text_file::read(path, "") {
             Ok(text) => self.toml(path, &text),
-            Err(error) => {
-                self.problems.push(Problem {
-                    setting: path.display().to_string().into(),
-                    value: format!("not readable ({error})"),
-                    allowed: "a file that this process can read".to_owned(),
-                });
+            Err(problem) => {
+                self.problems.push(problem);
                 self
             }
         }
@@ -214,6 +211,20 @@ impl ConfigBuilder {
         let required = self.one("tls_required").unwrap_or(true);
         let [cert, key, client_ca] =
             ["tls_cert_file", "tls_key_file", "tls_client_ca_file"].map(|key| self.path(key));
+        let given = [("tls_cert_file", &cert), ("tls_key_file", &key), ("tls_client_ca_file", &client_ca)];
+        let mut are_files = true;
+        for (key, path) in given {
+            // Another one could keep a start waiting forever.
+            if let Some((path, kind)) =
+                path.as_ref().and_then(|path| Some((path, text_file::not_regular(path)?)))
+            {
+                are_files = false;
+                self.problem(key, &format!("{} ({kind})", path.display()), "a regular file");
+            }
+        }
+        if !are_files {
+            return None;
+        }
         match (cert, key) {
             (Some(cert), Some(key)) => Some(TlsFiles { cert, key, client_ca, required }),
             (None, None) => {

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use forebay::ConfigError;
+use forebay::{ConfigError, Problem};
 
 use super::{Hash, Mode, Network, ScramVerifier, UserDefaults, Users};
+use crate::config::text_file;
 
 /// A user to be written to a file.
 #[derive(Clone, Debug)]
@@ -98,6 +99,11 @@ pub enum AddUserError {
 /// # Errors
 /// If the user exists, if the file has problems, and if it cannot be written.
 pub fn add_user(path: &Path, user: &NewUser, decoy_key: &[u8; 32]) -> Result<(), AddUserError> {
+    if let Some(kind) = text_file::not_regular(path) {
+        let setting = path.display().to_string().into();
+        let problem = Problem { setting, value: kind.to_owned(), allowed: "a regular file".to_owned() };
+        return Err(ConfigError { problems: vec![problem] }.into());
+    }
     let failed = |source| AddUserError::Io { path: path.to_owned(), source };
     loop {
         // A file that another program is replacing by a link is followed once, so that the link stays.
