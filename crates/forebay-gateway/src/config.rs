@@ -6,6 +6,7 @@
 //! What is behind the gateway is no part of it: the cluster comes from the variables of [`forebay_dsql::Options`].
 
 mod builder;
+mod place;
 mod settings;
 pub(crate) mod text_file;
 mod value;

@@ -115,7 +115,12 @@ impl Gateway {
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for address in &config.listen {
-            let bound = Bound::tcp(*address, shared.workers.count(), config.so_reuseport);
+            let bound = Bound::tcp(
+                *address,
+                config.is_only_v6(*address),
+                shared.workers.count(),
+                config.so_reuseport,
+            );
             let bound = bound.map_err(|error| StartError::Listen { on: address.to_string(), error })?;
             addresses.extend(bound.first().and_then(Bound::address));
             listeners.extend(bound.into_iter().enumerate());
@@ -130,7 +135,7 @@ impl Gateway {
         let mut peer_address = None;
         let (hear_peers, heard) = watch::channel(());
         if let Some(peers) = &config.peers {
-            let bound = Bound::tcp(peers.listen, 1, false);
+            let bound = Bound::tcp(peers.listen, false, 1, false);
             let bound = bound.map_err(|error| StartError::Listen { on: peers.listen.to_string(), error })?;
             for bound in bound {
                 peer_address = bound.address();
@@ -291,7 +296,7 @@ fn check_places(config: &GatewayConfig) -> Result<(), StartError> {
     let peers = config.peers.as_ref().map(|peers| (peers.listen, false));
     let tcp = config.listen.iter().map(|address| (*address, config.so_reuseport)).chain(peers);
     for (address, shared) in tcp {
-        let checked = listener::check_tcp(address, shared);
+        let checked = listener::check_tcp(address, config.is_only_v6(address), shared);
         checked.map_err(|error| StartError::Listen { on: address.to_string(), error })?;
     }
     if let Some(socket) = &config.unix_socket {

@@ -26,9 +26,9 @@ pub(crate) enum Bound {
     Unix(StdUnixListener, SocketFile),
 }
 
-/// Whether this process may listen on that port. With `shared`, others may do so, too.
-pub(crate) fn check_tcp(address: SocketAddr, shared: bool) -> io::Result<()> {
-    let socket = bind(address, shared)?;
+/// Whether this process may listen on that port. With `shared`, others may do so, too. With `only_v6`, `[::]` is not for IPv4.
+pub(crate) fn check_tcp(address: SocketAddr, only_v6: bool, shared: bool) -> io::Result<()> {
+    let socket = bind(address, only_v6, shared)?;
     // Sockets that listen show only to those that listen.
     if shared { Ok(()) } else { socket.listen(1) }
 }
@@ -60,15 +60,20 @@ fn knock(path: &Path) -> io::Result<()> {
 
 impl Bound {
     /// Listens on a TCP port, with a socket for each of so many workers: the system gives each client to one of them. With `shared`,
-    /// other processes may listen there, too.
-    pub(crate) fn tcp(address: SocketAddr, workers: usize, shared: bool) -> io::Result<Vec<Self>> {
+    /// other processes may listen there, too. With `only_v6`, `[::]` is not for IPv4.
+    pub(crate) fn tcp(
+        address: SocketAddr,
+        only_v6: bool,
+        workers: usize,
+        shared: bool,
+    ) -> io::Result<Vec<Self>> {
         let mut bound = Vec::new();
         // Sockets that share a port do not notice that somebody else has it. One that shares nothing does.
-        let address = if shared { address } else { listen(address, false)?.local_addr()? };
+        let address = if shared { address } else { listen(address, only_v6, false)?.local_addr()? };
         for _ in 0..workers {
             // The first one may have been given a port by the system.
             let address = bound.first().map_or(Ok(address), StdTcpListener::local_addr)?;
-            bound.push(listen(address, true)?);
+            bound.push(listen(address, only_v6, true)?);
         }
         Ok(bound.into_iter().map(Self::Tcp).collect())
     }
@@ -116,8 +121,13 @@ impl Bound {
     }
 }
 
-fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
+fn bind(address: SocketAddr, only_v6: bool, shared: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // Other addresses of IPv6 may stand for one of IPv4.
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        // Said either way, as what holds otherwise is a setting of the system.
+        socket.set_only_v6(only_v6)?;
+    }
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(shared)?;
     socket.set_nonblocking(true)?;
@@ -127,8 +137,8 @@ fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn listen(address: SocketAddr, shared: bool) -> io::Result<StdTcpListener> {
-    let socket = bind(address, shared)?;
+fn listen(address: SocketAddr, only_v6: bool, shared: bool) -> io::Result<StdTcpListener> {
+    let socket = bind(address, only_v6, shared)?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
@@ -402,21 +412,40 @@ mod tests {
         check_unix(&path, true).unwrap();
     }
 
+    /// `[::]` is for both families, unless IPv4 has a socket of its own.
+    #[test]
+    fn each_family_may_have_a_socket_of_its_own() {
+        let any = |port: u16| SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, port));
+        // A machine may have no IPv6.
+        let Ok(both) = Bound::tcp(any(0), false, 1, false) else { return };
+        let port = both[0].address().unwrap().port();
+        std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let v4 = SocketAddr::from(([0, 0, 0, 0], port));
+        assert_eq!(check_tcp(v4, false, false).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(both);
+        let _v6 = Bound::tcp(any(port), true, 1, false).unwrap();
+        assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
+        std::net::TcpStream::connect(("::1", port)).unwrap();
+        check_tcp(v4, false, false).unwrap();
+        let _v4 = Bound::tcp(v4, false, 1, false).unwrap();
+        std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    }
+
     #[test]
     fn a_port_is_shared_only_with_those_who_ask() {
-        let first = Bound::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 2, false).unwrap();
+        let first = Bound::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), false, 2, false).unwrap();
         let address = first[0].address().unwrap();
         assert_eq!(first[1].address(), Some(address));
-        for refused in [check_tcp(address, false), Bound::tcp(address, 1, false).map(drop)] {
+        for refused in [check_tcp(address, false, false), Bound::tcp(address, false, 1, false).map(drop)] {
             assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::AddrInUse);
         }
-        check_tcp(address, true).unwrap();
-        let second = Bound::tcp(address, 3, true).unwrap();
+        check_tcp(address, false, true).unwrap();
+        let second = Bound::tcp(address, false, 3, true).unwrap();
         drop(first);
-        assert_eq!(Bound::tcp(address, 1, false).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(Bound::tcp(address, false, 1, false).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(second);
-        Bound::tcp(address, 1, false).unwrap();
-        let anywhere = Bound::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 2, true).unwrap();
+        Bound::tcp(address, false, 1, false).unwrap();
+        let anywhere = Bound::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), false, 2, true).unwrap();
         assert_eq!(anywhere[0].address(), anywhere[1].address());
     }
 
@@ -424,7 +453,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn who_comes_to_a_closed_door_finds_the_successor() {
-        let shared = |address| Bound::tcp(address, 1, true).unwrap().remove(0).listen().unwrap();
+        let shared = |address| Bound::tcp(address, false, 1, true).unwrap().remove(0).listen().unwrap();
         let mut first = shared(SocketAddr::from(([127, 0, 0, 1], 0)));
         let Listener::Tcp(listener) = &first else { panic!("a TCP listener") };
         let address = listener.local_addr().unwrap();

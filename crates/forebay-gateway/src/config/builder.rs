@@ -10,7 +10,7 @@ use forebay::{ConfigError, Problem};
 use super::settings::PREFIX;
 use super::value::{Count, FileMode, Peer, PeerId, Size, Threads, Value};
 use super::{
-    Authentication, GatewayConfig, Limits, Peers, SETTINGS, Setting, Timeouts, TlsFiles, UnixSocket,
+    Authentication, GatewayConfig, Limits, Peers, SETTINGS, Setting, Timeouts, TlsFiles, UnixSocket, place,
     text_file,
 };
 use crate::document::{Document, closest, scalar};
@@ -260,7 +260,7 @@ impl ConfigBuilder {
             let other = if has_peers { "peers" } else { "peer_id" };
             self.problem("peer_listen", "not set", &format!("set, as {other} is"));
         }
-        if let Some(listen) = listen.filter(|listen| listen.port() != 0 && listens_on.contains(listen)) {
+        if let Some(listen) = listen.filter(|listen| place::in_the_way(*listen, listens_on).is_some()) {
             self.problem("peer_listen", &listen.to_string(), "another address than those of listen");
         }
         let mut addresses = BTreeMap::new();
@@ -298,15 +298,19 @@ impl ConfigBuilder {
                            tls_required = false";
             self.problem("tls_cert_file", "not set", allowed);
         }
-        let others = config.listen.iter().chain(config.peers.as_ref().map(|peers| &peers.listen));
-        if let Some(page) = config.metrics_listen.filter(|page| page.port() != 0)
-            && others.copied().any(|other| other == page)
-        {
-            self.problem(
-                "metrics_listen",
-                &page.to_string(),
-                "another address than those of listen and peer_listen",
-            );
+        for (at, address) in config.listen.iter().enumerate() {
+            if let Some(other) = place::before(at, &config.listen) {
+                let allowed = if other == *address {
+                    "there once".to_owned()
+                } else {
+                    format!("left out, as clients of {other} come there, too; or on another port")
+                };
+                self.problem("listen", &address.to_string(), &allowed);
+            }
+        }
+        if let Some(page) = config.metrics_listen.filter(|page| config.in_the_way_of(*page).is_some()) {
+            let allowed = "another address than those of listen and peer_listen";
+            self.problem("metrics_listen", &page.to_string(), allowed);
         }
         let zero = [
             ("login_timeout", config.timeouts.login),
@@ -550,6 +554,24 @@ mod tests {
         let config = toml("auth = 'trust'").build().unwrap();
         assert_eq!(config.unix_socket.unwrap().mode, 0o700);
         assert!(problems(toml("listen = []\nunix_socket_dir = ''")).contains("listen is empty"));
+    }
+
+    #[test]
+    fn no_two_listeners_are_in_each_others_way() {
+        let said = problems(toml(
+            "listen = ['127.0.0.1:1', '0.0.0.0:1', '127.0.0.1:2', '127.0.0.1:2']\ntls_required = false\nmetrics_listen = '0.0.0.0:2'\n",
+        ));
+        for expected in [
+            "listen is 0.0.0.0:1, but must be left out, as clients of 127.0.0.1:1 come there, too",
+            "listen is 127.0.0.1:2, but must be there once",
+            "metrics_listen is 0.0.0.0:2, but must be another address than those of listen",
+        ] {
+            assert!(said.contains(expected), "{expected}\n---\n{said}");
+        }
+        let both = toml(
+            "listen = ['[::]:7201', '0.0.0.0:7201', '127.0.0.1:0', '127.0.0.1:0']\ntls_required = false",
+        );
+        assert_eq!(both.build().unwrap().listen.len(), 4);
         let said = problems(toml("metrics_listen = '127.0.0.1:6432'"));
         assert!(said.contains("metrics_listen is 127.0.0.1:6432, but must be another address"), "{said}");
     }
