@@ -3,19 +3,23 @@
 mod add_user;
 mod check;
 mod cluster;
+mod environment;
 mod local;
 mod log;
 mod password;
+mod preparation;
 mod run;
 mod setting_flags;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use forebay::ConfigError;
-use forebay_gateway::config::{ConfigBuilder, GatewayConfig};
+use forebay_gateway::config::{ConfigBuilder, Draft, GatewayConfig};
 
+use environment::Environment;
+use preparation::Preparation;
 use setting_flags::SettingFlags;
 
 /// Run a PostgreSQL gateway to Aurora DSQL
@@ -68,20 +72,24 @@ struct Sources {
 }
 
 impl Sources {
-    /// Reads the configuration. `auth` is the method unless it says otherwise.
-    fn read(&self, auth: Option<&str>) -> Result<GatewayConfig, ConfigError> {
+    /// What they say, right or wrong. With `local`, nobody needs a password unless they say otherwise.
+    fn draft(&self, environment: &Environment, local: bool) -> Draft {
         let mut builder = ConfigBuilder::default();
-        if let Some(auth) = auth {
-            builder = builder.flag("auth", auth);
+        if local {
+            builder = builder.flag("auth", "trust");
         }
-        let variable = std::env::var_os("FOREBAY_GATEWAY_CONFIG").filter(|file| !file.is_empty());
-        if let Some(file) = self.config.clone().or_else(|| variable.map(PathBuf::from)) {
-            builder = builder.file(&file);
-        }
-        let variables = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        self.settings.give(builder.environment(variables)).build()
+        self.settings.give(without_flags(builder, self.config.as_deref(), environment)).draft()
     }
+}
+
+/// Reads the file and the variables, but no flags.
+fn without_flags(builder: ConfigBuilder, file: Option<&Path>, environment: &Environment) -> ConfigBuilder {
+    let variable = std::env::var_os("FOREBAY_GATEWAY_CONFIG").filter(|file| !file.is_empty());
+    let builder = match file.map(Path::to_owned).or_else(|| variable.map(PathBuf::from)) {
+        Some(file) => builder.file(&file),
+        None => builder,
+    };
+    builder.environment(environment.variables.iter().cloned())
 }
 
 impl Gateway {
@@ -96,14 +104,17 @@ impl Gateway {
 
 impl Serve {
     fn run(self) -> anyhow::Result<ExitCode> {
-        let config = self.configuration()?;
+        let preparation = Preparation::new(&self.sources, self.local)?;
         // For everything but clients, which have threads of their own.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(run::run(self, config))
+        runtime.block_on(run::run(self, preparation))
     }
 
-    /// Reads the configuration.
+    /// Reads the configuration again.
     fn configuration(&self) -> anyhow::Result<GatewayConfig> {
-        Ok(self.sources.read(self.local.then_some("trust"))?)
+        let mut environment = Environment::read();
+        let Draft { config, mut problems, .. } = self.sources.draft(&environment, self.local);
+        problems.append(&mut environment.problems);
+        if problems.is_empty() { Ok(config) } else { Err(ConfigError { problems }.into()) }
     }
 }

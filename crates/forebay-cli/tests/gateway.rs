@@ -18,6 +18,9 @@ use serving::{Place, Server, stop, text};
 
 const GATEWAY: Server = Server("gateway");
 
+/// A build without AWS's SDK needs them.
+const KEYS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "secret")];
+
 /// Without anything of the user's.
 fn command(place: &Place, arguments: &[&str]) -> Command {
     let mut command = GATEWAY.command(arguments);
@@ -157,7 +160,7 @@ fn check_shows_who_gets_which_role_or_every_problem() {
     let place = Place::new("gateway-check");
     let check = |arguments: &[&str], endpoint: &str| {
         let mut command = command(&place, &[&["check"], arguments].concat());
-        command.env("CLUSTER_ENDPOINT", endpoint).output().expect("it starts")
+        command.envs(KEYS).env("CLUSTER_ENDPOINT", endpoint).output().expect("it starts")
     };
     let host = "abc.dsql.us-east-1.on.aws";
     place.write("gateway.toml", "mode = 'elastic'\nmax_client = 5\nlisten = 'here'\n");
@@ -167,7 +170,8 @@ fn check_shows_who_gets_which_role_or_every_problem() {
         "did you mean max_clients?",
         "listen is \"here\"",
         "--idle-timeout is \"soon\"",
-        "CLUSTER_ENDPOINT is",
+        "CLUSTER_ENDPOINT is not set",
+        "users.toml is not readable",
     ] {
         assert!(said.contains(problem), "{problem}: {said}");
     }
@@ -217,6 +221,97 @@ fn refused(mut command: Command) -> String {
     text(&output.stderr).to_owned()
 }
 
+/// A start that needs several rounds is found out in several nights.
+#[test]
+fn a_start_and_a_check_find_the_same_problems_at_once() {
+    let place = Place::new("gateway-problems");
+    place.write("users.toml", "[[user]]\nname = 'a'\n");
+    place.write("file", "");
+    let cert = place.0.join("none.pem");
+    let arguments = [
+        "--max-clients",
+        "0",
+        "--metrics-listen",
+        "0.0.0.0:7409",
+        "--unix-socket-dir",
+        "missing",
+        "--tls-cert-file",
+        cert.to_str().unwrap(),
+        "--tls-key-file",
+        cert.to_str().unwrap(),
+    ];
+    let problems = |first: &[&str]| {
+        let mut command = command(&place, &[first, &arguments].concat());
+        command.env("DSQL_MAX_CONNS", "many").env("CLUSTER_ENDPOINT", "http://foo");
+        let said = refused(command);
+        said.split_once('\n').expect("a list").1.to_owned()
+    };
+    let (checked, started) = (problems(&["check"]), problems(&[]));
+    assert_eq!(checked, started);
+    let mut expected = vec![
+        "--max-clients is \"0\", but must be a whole number from 1 to",
+        "--unix-socket-dir (missing) is not usable (No such file",
+        "the role of user \"a\" is missing",
+        "the password of user \"a\" is missing",
+        "tls_cert_file is ",
+        "CLUSTER_ENDPOINT is a URL",
+        "DSQL_MAX_CONNS is \"many\"",
+        "--metrics-listen is \"0.0.0.0:7409\", but must be a loopback address such as 127.0.0.1:9464, unless DSQL_DESK_TOKEN is set",
+    ];
+    if !cfg!(feature = "aws") {
+        expected.extend(["AWS_ACCESS_KEY_ID is not set", "AWS_SECRET_ACCESS_KEY is not set"]);
+    }
+    for words in expected {
+        assert!(checked.contains(words), "{words}: {checked}");
+    }
+}
+
+#[test]
+fn a_place_that_cannot_be_is_found_by_the_check() {
+    let place = Place::new("gateway-places");
+    assert!(add_user(&place, &["app", "--role", "writer"], "hunter2\n").status.success());
+    place.write("file", "");
+    place.write(".s.PGSQL.7201", "");
+    fs::create_dir(place.0.join("closed")).unwrap();
+    fs::set_permissions(place.0.join("closed"), fs::Permissions::from_mode(0o500)).unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    for (arguments, page, words) in [
+        (&["--unix-socket-dir", "file"][..], None, "--unix-socket-dir (file) is not a directory"),
+        (&["--unix-socket-dir", "closed"], None, "--unix-socket-dir (closed) is not writable"),
+        (
+            &["--unix-socket-dir", ".", "--listen", "127.0.0.1:7201"],
+            None,
+            "another file called .s.PGSQL.7201",
+        ),
+        (&["--listen", "127.0.0.1:1,127.0.0.1:1"], None, "--listen is 127.0.0.1:1, but must be there once"),
+        (&["--listen", "127.0.0.1:7201"], Some("127.0.0.1:7201"), "DSQL_DESK_LISTEN is 127.0.0.1:7201"),
+        (
+            &["--tls-cert-file", ".", "--tls-key-file", "file"],
+            None,
+            "--tls-cert-file is . (a directory), but must be a regular file",
+        ),
+    ] {
+        let mut check = command(&place, &[&["check"], arguments].concat());
+        check.envs(KEYS).env("CLUSTER_ENDPOINT", "abc.dsql.us-east-1.on.aws");
+        if let Some(page) = page {
+            check.env("DSQL_DESK_LISTEN", page);
+        }
+        // Root may write anywhere.
+        if !(is_root && arguments.contains(&"closed")) {
+            let said = refused(check);
+            assert!(said.contains(words) && said.contains("1 problem in"), "{words}: {said}");
+        }
+    }
+    let mut check = command(&place, &["check"]);
+    check.envs(KEYS).env("CLUSTER_ENDPOINT", "abc.dsql.us-east-1.on.aws").env("DSQL_MAX_CONN", "5");
+    let warned = check.output().expect("it starts");
+    assert!(warned.status.success(), "{}", text(&warned.stderr));
+    let words = "DSQL_MAX_CONN: no such variable; did you mean DSQL_MAX_CONNS?";
+    assert!(text(&warned.stderr).contains(words), "{}", text(&warned.stderr));
+    let said = refused(command(&place, &["check", "--local"]));
+    assert!(said.contains("--local has nothing to check"), "{said}");
+}
+
 /// A start that reads a pipe would wait for its writer, deaf to signals.
 #[test]
 fn files_that_have_no_end_are_refused() {
@@ -231,6 +326,48 @@ fn files_that_have_no_end_are_refused() {
         let said = refused(command(&place, arguments));
         assert!(said.contains("a pipe, a device or a socket") && said.contains("a regular file"), "{said}");
     }
+}
+
+#[test]
+fn local_says_what_it_lacks() {
+    let place = Place::new("gateway-local-lacks");
+    let said = refused(command(&place, &["--local", "--auth", "scram"]));
+    assert!(
+        said.contains("users.toml is missing, but must be there, as --local with --auth scram"),
+        "{said}"
+    );
+    assert!(
+        said.contains("add-user NAME --role admin --users-file users.toml") && !said.contains(".tmp"),
+        "{said}"
+    );
+    let said = refused(command(&place, &["--local", "--metrics-listen", "0.0.0.0:0"]));
+    assert!(said.contains("--metrics-listen is \"0.0.0.0:0\"") && said.contains("DSQL_DESK_TOKEN"), "{said}");
+    let said = refused(command(&place, &["--local", "--worker-threads", "100000"]));
+    assert!(
+        said.contains("--worker-threads is \"100000\", but must be a whole number from 1 to 1024"),
+        "{said}"
+    );
+}
+
+/// As a container's network needs it.
+#[test]
+fn the_page_of_a_local_gateway_has_the_token_of_the_variable() {
+    let place = Place::new("gateway-local-page");
+    let mut child = command(&place, &["--local", "--listen", "127.0.0.1:0", "--metrics-listen", "0.0.0.0:0"])
+        .env("DSQL_DESK_TOKEN", "0123456789abcdef")
+        .env("TMPDIR", &place.0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let mut said = String::new();
+    let mut output = BufReader::new(child.stdout.take().expect("its output"));
+    while !said.contains("psql") {
+        assert!(output.read_line(&mut said).expect("it is read") > 0, "it ended: {said}");
+    }
+    let port = said.split("http://0.0.0.0:").nth(1).and_then(|rest| rest.split('/').next()).expect("a page");
+    assert_eq!(get(&format!("127.0.0.1:{port}"), "/metrics").0, 401);
+    stop(&mut child, "-TERM");
 }
 
 /// The status and the body of an answer.
@@ -257,7 +394,7 @@ fn a_gateway_that_is_told_to_end_while_it_starts_ends_at_once() {
             ("REGION", "us-east-1"),
             ("DSQL_STAGGERED_STARTUP", "false"),
         ])
-        .envs([("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "secret")])
+        .envs(KEYS)
         .env("PGPORT", silent.local_addr().unwrap().port().to_string())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -6,6 +6,7 @@
 //! What is behind the gateway is no part of it: the cluster comes from the variables of [`forebay_dsql::Options`].
 
 mod builder;
+mod draft;
 mod place;
 mod settings;
 pub(crate) mod text_file;
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use builder::ConfigBuilder;
+pub use draft::Draft;
 pub use settings::{SETTINGS, Setting, manual};
 
 use crate::login::ClientLimits;

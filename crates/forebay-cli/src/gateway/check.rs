@@ -4,15 +4,14 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Args;
-use forebay::ConfigError;
 use forebay::rt::{Runtime as _, TokioRuntime};
-use forebay_dsql::OptionsBuilder;
 use forebay_gateway::config::{Authentication, GatewayConfig};
-use forebay_gateway::login::LoginPolicy;
 use forebay_gateway::users::{Mode, User};
 
 use super::Sources;
+use super::preparation::Preparation;
 use crate::output;
 
 /// Check the configuration and the users of a gateway, and show which role each user gets
@@ -25,24 +24,20 @@ use crate::output;
 pub(super) struct Check {
     #[command(flatten)]
     sources: Sources,
+    /// As for a start.
+    #[arg(long, hide = true)]
+    local: bool,
 }
 
 impl Check {
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
-        let mut problems = Vec::new();
-        let mut keep = |error: ConfigError| problems.extend(error.problems);
-        let config = self.sources.read(None).map_err(&mut keep).ok();
-        let policy = config.as_ref().and_then(|config| LoginPolicy::load(config).map_err(&mut keep).ok());
-        let variables = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        let cluster =
-            OptionsBuilder::from_variables(variables).reservoir(true).build().map_err(&mut keep).ok();
-        if !problems.is_empty() {
-            return Err(ConfigError { problems }.into());
-        }
-        let (Some(config), Some(policy), Some(cluster)) = (config, policy, cluster) else {
-            anyhow::bail!("the configuration could not be read");
-        };
+        anyhow::ensure!(
+            !self.local,
+            "--local has nothing to check: it starts a cluster of its own, and makes the users file if there is none; check without it, \
+             or try: forebay gateway --local"
+        );
+        let Preparation { config, policy, cluster, .. } = Preparation::new(&self.sources, false)?;
+        let policy = policy.context("the users could not be read")?;
         let mut text = format!("cluster  {}, region {}\n", cluster.host(), cluster.region());
         text += &places(&config);
         let roles = policy.users.roles().len();
@@ -57,6 +52,9 @@ impl Check {
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         for warning in policy.warnings(TokioRuntime::new(runtime.handle().clone()).wall()) {
             output::say(&warning);
+        }
+        for note in &cluster.settings().notes {
+            output::say(&note.to_string());
         }
         for path in secrets(&config) {
             output::say(&format!("{} can be read by other users of this machine: chmod 600", path.display()));

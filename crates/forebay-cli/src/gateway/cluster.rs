@@ -7,6 +7,8 @@ use std::pin::Pin;
 use forebay_dsql::{Error, Member, Options, OptionsBuilder};
 use forebay_gateway::{Cluster, RawPool};
 
+use super::preparation::PAGE;
+
 /// Opens pools of the cluster that variables name. They share tokens and the budget of this process and its fleet.
 pub(super) struct FromVariables {
     variables: Vec<(String, String)>,
@@ -14,15 +16,8 @@ pub(super) struct FromVariables {
 }
 
 impl FromVariables {
-    /// The cluster of these variables. With `page`, its pools are shown there, and `/metrics` is served.
-    pub(super) async fn new(
-        mut variables: Vec<(String, String)>,
-        page: Option<SocketAddr>,
-    ) -> anyhow::Result<Self> {
-        if let Some(page) = page {
-            variables.retain(|(name, _)| name != "DSQL_DESK_LISTEN");
-            variables.push(("DSQL_DESK_LISTEN".to_owned(), page.to_string()));
-        }
+    /// The cluster of these variables.
+    pub(super) async fn new(variables: Vec<(String, String)>) -> anyhow::Result<Self> {
         let options = builder(&variables).build()?;
         let member = join(&options).await?;
         Ok(Self { variables, member })
@@ -40,7 +35,19 @@ impl FromVariables {
     }
 }
 
-fn builder(variables: &[(String, String)]) -> OptionsBuilder {
+/// With `page`, its pools are shown there, and `/metrics` is served.
+pub(super) fn with_page(
+    mut variables: Vec<(String, String)>,
+    page: Option<SocketAddr>,
+) -> Vec<(String, String)> {
+    if let Some(page) = page {
+        variables.retain(|(name, _)| name != PAGE);
+        variables.push((PAGE.to_owned(), page.to_string()));
+    }
+    variables
+}
+
+pub(super) fn builder(variables: &[(String, String)]) -> OptionsBuilder {
     let builder = OptionsBuilder::from_variables(variables.iter().cloned()).reservoir(true);
     // A client without a name has none at the server either, as if there were no gateway.
     let is_named = variables.iter().any(|(name, value)| name == "PGAPPNAME" && !value.is_empty());

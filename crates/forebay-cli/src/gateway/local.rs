@@ -9,6 +9,7 @@ use dsql_local::{Credentials, EngineKind};
 use forebay_dsql::{Error, Member, Options, OptionsBuilder, RootCertificates};
 use forebay_gateway::{Cluster, RawPool};
 
+use super::preparation::{TOKEN, with_token};
 use crate::key_signer::KeySigner;
 
 /// How many connections the gateway has to it.
@@ -18,9 +19,16 @@ const CONNECTIONS: usize = 20;
 pub(super) struct Local {
     cluster: dsql_local::Cluster,
     member: Member,
-    page: Option<SocketAddr>,
+    page: Option<Page>,
     /// The users file, unless there is one.
     _files: Option<tempfile::TempDir>,
+}
+
+/// Where its pools are shown.
+struct Page {
+    listen: SocketAddr,
+    /// What its readers must present.
+    token: Option<String>,
 }
 
 /// A users file that lets this machine's users in as `admin`.
@@ -29,6 +37,8 @@ const USERS: &str = "[[user]]\nname = \"admin\"\nrole = \"admin\"\n";
 impl Local {
     /// Starts a cluster, whose pools are shown on `page`. If there is no `users_file`, one is made, and its path is put there.
     pub(super) async fn start(users_file: &mut PathBuf, page: Option<SocketAddr>) -> anyhow::Result<Self> {
+        let token = std::env::var(TOKEN).ok().filter(|token| !token.trim().is_empty());
+        let page = page.map(|listen| Page { listen, token });
         let files = if users_file.exists() {
             None
         } else {
@@ -43,7 +53,7 @@ impl Local {
             credentials: vec![key.clone()],
             ..dsql_local::Config::default()
         })?;
-        let options = options(&cluster, page).build()?;
+        let options = options(&cluster, page.as_ref()).build()?;
         let member = Member::builder(&options, KeySigner(key)).join().await?;
         Ok(Self { cluster, member, page, _files: files })
     }
@@ -54,12 +64,13 @@ impl Local {
     }
 
     async fn connect(&self, role: &str, database: &str) -> Result<RawPool, Error> {
-        let options = options(&self.cluster, self.page).user(role).database(database).pool(role).build()?;
+        let options =
+            options(&self.cluster, self.page.as_ref()).user(role).database(database).pool(role).build()?;
         self.member.pool(options).connect().await
     }
 }
 
-fn options(cluster: &dsql_local::Cluster, page: Option<SocketAddr>) -> OptionsBuilder {
+fn options(cluster: &dsql_local::Cluster, page: Option<&Page>) -> OptionsBuilder {
     let options = Options::builder(cluster.endpoint())
         .port(cluster.address().port())
         .region(cluster.region())
@@ -68,7 +79,10 @@ fn options(cluster: &dsql_local::Cluster, page: Option<SocketAddr>) -> OptionsBu
         .max_connections(CONNECTIONS)
         .application_name("")
         .startup_jitter(std::time::Duration::ZERO);
-    page.into_iter().fold(options, OptionsBuilder::status_page)
+    match page {
+        None => options,
+        Some(page) => with_token(options.status_page(page.listen), page.token.as_deref()),
+    }
 }
 
 impl Cluster for Local {

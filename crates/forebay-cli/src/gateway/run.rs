@@ -12,18 +12,19 @@ use std::time::Duration;
 use anyhow::Context as _;
 use forebay::rt::TokioRuntime;
 use forebay_dsql::Member;
-use forebay_gateway::config::GatewayConfig;
 use forebay_gateway::{Gateway as Running, Readiness, WorkerThreads};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::cluster::FromVariables;
 use super::local::Local;
 use super::log::Log;
+use super::preparation::Preparation;
 use crate::signals::{Ending, Signals};
 use crate::{descriptors, output};
 
 /// Runs it.
-pub(super) async fn run(command: super::Serve, mut config: GatewayConfig) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(command: super::Serve, preparation: Preparation) -> anyhow::Result<ExitCode> {
+    let Preparation { mut config, variables, .. } = preparation;
     let mut log = Log::start()?;
     let mut signals = Signals::listen()?;
     let mut hangup = signal(SignalKind::hangup())?;
@@ -45,7 +46,7 @@ pub(super) async fn run(command: super::Serve, mut config: GatewayConfig) -> any
             let gateway = Running::start_on(config, local, runtime, workers.runtimes()).await?;
             return anyhow::Ok((gateway, Some(users_file)));
         }
-        let cluster = FromVariables::new(std::env::vars().collect(), config.metrics_listen).await?;
+        let cluster = FromVariables::new(variables).await?;
         readiness.decides(cluster.member());
         Ok((Running::start_on(config, cluster, runtime, workers.runtimes()).await?, None))
     };

@@ -1,6 +1,6 @@
 //! Collects settings from their sources, and checks them as a whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,8 +10,8 @@ use forebay::{ConfigError, Problem};
 use super::settings::PREFIX;
 use super::value::{Count, FileMode, Peer, PeerId, Size, Threads, Value};
 use super::{
-    Authentication, GatewayConfig, Limits, Peers, SETTINGS, Setting, Timeouts, TlsFiles, UnixSocket, place,
-    text_file,
+    Authentication, Draft, GatewayConfig, Limits, Peers, SETTINGS, Setting, Timeouts, TlsFiles, UnixSocket,
+    place, text_file,
 };
 use crate::document::{Document, closest, scalar};
 
@@ -22,6 +22,10 @@ use crate::document::{Document, closest, scalar};
 pub struct ConfigBuilder {
     values: BTreeMap<&'static str, Given>,
     problems: Vec<Problem>,
+    /// The settings that have problems.
+    wrong: BTreeSet<&'static str>,
+    /// A file could not be read.
+    is_partial: bool,
 }
 
 /// What a source says about a setting.
@@ -41,6 +45,7 @@ impl ConfigBuilder {
             Ok(text) => self.toml(path, &text),
             Err(problem) => {
                 self.problems.push(problem);
+                self.is_partial = true;
                 self
             }
         }
@@ -53,6 +58,7 @@ impl ConfigBuilder {
             Ok(document) => document,
             Err(problems) => {
                 self.problems.extend(problems);
+                self.is_partial = true;
                 return self;
             }
         };
@@ -79,6 +85,7 @@ impl ConfigBuilder {
                     self.values.insert(setting.key, given);
                 }
                 None => {
+                    self.wrong.insert(setting.key);
                     self.problems.push(Problem {
                         setting: place.into(),
                         value: format!("of the type {}", value.get_ref().type_str()),
@@ -147,10 +154,19 @@ impl ConfigBuilder {
     ///
     /// # Errors
     /// Every problem, each with what is allowed.
-    pub fn build(mut self) -> Result<GatewayConfig, ConfigError> {
+    pub fn build(self) -> Result<GatewayConfig, ConfigError> {
+        let Draft { config, problems, .. } = self.draft();
+        if problems.is_empty() { Ok(config) } else { Err(ConfigError { problems }) }
+    }
+
+    /// Checks everything together, and keeps what is right.
+    #[must_use]
+    pub fn draft(mut self) -> Draft {
         let config = self.read();
         self.check(&config);
-        if self.problems.is_empty() { Ok(config) } else { Err(ConfigError { problems: self.problems }) }
+        let Self { values, problems, wrong, is_partial } = self;
+        let names = values.into_iter().map(|(key, given)| (key, given.name)).collect();
+        Draft { config, problems, is_partial, names, wrong }
     }
 
     /// Reads each setting. A wrong one gets its default, so that the others are checked, too.
@@ -331,6 +347,7 @@ impl ConfigBuilder {
     fn problem(&mut self, key: &'static str, value: &str, allowed: &str) {
         let setting = self.values.get(key).map_or(key.to_owned(), |given| given.name.clone()).into();
         let problem = Problem { setting, value: value.to_owned(), allowed: allowed.to_owned() };
+        self.wrong.insert(key);
         // A setting may be read twice.
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
@@ -509,6 +526,17 @@ mod tests {
             assert!(said.contains(expected), "{said}");
         }
         assert_eq!(toml("worker_threads = 1024").build().unwrap().worker_threads, 1_024);
+    }
+
+    /// Who reads more can do so with what is right.
+    #[test]
+    fn a_draft_tells_what_is_known() {
+        let draft = toml("auth = 'md5'\nmax_clients = 0\nusers_file = 'u'").flag("mode", "x").draft();
+        assert_eq!(draft.problems.len(), 3);
+        assert!(draft.is_known("users_file") && !draft.is_known("auth"));
+        assert_eq!(draft.name_of("mode"), "--mode");
+        assert!(!toml("max_clients = ").draft().is_known("users_file"));
+        assert!(!ConfigBuilder::default().file(Path::new("/nonexistent")).draft().is_known("users_file"));
     }
 
     #[test]
