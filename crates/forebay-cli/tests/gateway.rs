@@ -66,7 +66,9 @@ fn a_user_is_added_and_the_password_is_nowhere() {
         assert!(!said.contains("hunter2"), "{said}");
     }
     let again = add_user(&place, &["app", "--role", "other"], "x\n");
-    assert!(!again.status.success() && text(&again.stderr).contains("has the user \"app\" already"));
+    for words in ["has the user \"app\" already", "--print", "SIGHUP"] {
+        assert!(!again.status.success() && text(&again.stderr).contains(words), "{}", text(&again.stderr));
+    }
     for (arguments, stdin, words) in [
         (vec!["c", "--role", "r"], "\n", "the password is empty"),
         (vec!["c", "--role", "r"], "", "the password is empty"),
@@ -310,6 +312,70 @@ fn a_place_that_cannot_be_is_found_by_the_check() {
     assert!(text(&warned.stderr).contains(words), "{}", text(&warned.stderr));
     let said = refused(command(&place, &["check", "--local"]));
     assert!(said.contains("--local has nothing to check"), "{said}");
+}
+
+/// Others' variables may be anything, and may be secrets.
+#[test]
+fn variables_that_are_no_text_end_no_start() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    let place = Place::new("gateway-bytes");
+    let value = OsStr::from_bytes(b"hunter2\xff");
+    let mut start = command(&place, &[]);
+    start.env("SOMETHING", value).env("DSQL_DESK_TOKEN", value).env("FOREBAY_GATEWAY_USERS_FILE", value);
+    let said = refused(start);
+    for name in ["DSQL_DESK_TOKEN", "FOREBAY_GATEWAY_USERS_FILE"] {
+        assert!(said.contains(&format!("{name} is not UTF-8")), "{said}");
+    }
+    assert!(!said.contains("hunter2") && !said.contains("SOMETHING"), "{said}");
+    let mut add = command(&place, &["add-user", "a", "--role", "r", "--no-password", "--certificate", "c"]);
+    add.env("FOREBAY_GATEWAY_USERS_FILE", value);
+    assert!(refused(add).contains("FOREBAY_GATEWAY_USERS_FILE is not UTF-8"));
+    assert!(place.entries().is_empty());
+}
+
+/// `forebay gateway add-user`, and a gateway in the same place.
+#[test]
+fn a_user_is_added_to_the_file_that_the_gateway_reads() {
+    let place = Place::new("gateway-add-where");
+    fs::create_dir(place.0.join("etc")).unwrap();
+    place.write("etc/gateway.toml", "users_file = 'of-config.toml'\nmax_clients = 0\n");
+    place.write("etc/trust.toml", "auth = 'trust'\nusers_file = 'of-trust.toml'\n");
+    place.write("etc/broken.toml", "users_file = \n");
+    let add = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let mut command =
+            command(&place, &[&["add-user", "a", "--role", "r", "--no-password"], arguments].concat());
+        command.envs(variables.iter().copied());
+        command
+    };
+    let of_config = ("FOREBAY_GATEWAY_CONFIG", "etc/gateway.toml");
+    let of_variable = ("FOREBAY_GATEWAY_USERS_FILE", "of-variable.toml");
+    let with = ["--certificate", "c"];
+    for (arguments, variables, file) in [
+        (&[][..], &[][..], "users.toml"),
+        (&[], &[of_config], "etc/of-config.toml"),
+        (&["--config", "etc/gateway.toml"], &[], "etc/of-config.toml"),
+        (&[], &[of_config, of_variable], "of-variable.toml"),
+        (&["--users-file", "of-flag.toml"], &[of_config, of_variable], "of-flag.toml"),
+    ] {
+        let added = add(&[&with, arguments].concat(), variables).output().expect("it starts");
+        assert!(added.status.success(), "{}", text(&added.stderr));
+        fs::remove_file(place.0.join(file)).expect(file);
+    }
+    let said = refused(add(&[&with[..], &["--config", "etc/broken.toml"]].concat(), &[]));
+    assert!(said.contains("etc/broken.toml:1: the syntax is wrong"), "{said}");
+    // Without a proof, a gateway that asks for one would not start again.
+    let said = refused(add(&[], &[]));
+    assert!(said.contains("only where auth is trust") && said.contains("--auth trust"), "{said}");
+    for arguments in [["--auth", "trust"], ["--config", "etc/trust.toml"]] {
+        assert!(add(&arguments, &[]).status().expect("it starts").success());
+    }
+    assert!(fs::read_to_string(place.0.join("etc/of-trust.toml")).unwrap().contains("name = \"a\""));
+    let wrong = add_user(&place, &["", "--role", ""], "");
+    let said = text(&wrong.stderr);
+    assert!(said.contains("the name of the user is \"\"") && said.contains("the role is \"\""), "{said}");
+    let folder = add_user(&place, &["b", "--role", "r", "--users-file", "etc"], "hunter2\n");
+    assert_eq!(text(&folder.stderr).matches("etc is a directory").count(), 1, "{}", text(&folder.stderr));
 }
 
 /// A start that reads a pipe would wait for its writer, deaf to signals.

@@ -12,6 +12,9 @@ use forebay::{ConfigError, Problem};
 use super::{Hash, Mode, Network, ScramVerifier, UserDefaults, Users};
 use crate::config::text_file;
 
+/// PostgreSQL truncates longer names.
+const LONGEST_NAME: usize = 63;
+
 /// A user to be written to a file.
 #[derive(Clone, Debug)]
 pub struct NewUser {
@@ -32,6 +35,25 @@ pub struct NewUser {
 }
 
 impl NewUser {
+    /// Whether it can be a user of any file.
+    ///
+    /// # Errors
+    /// Every problem.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let names = [
+            ("the name of the user", Some(&self.name)),
+            ("the role", Some(&self.role)),
+            ("the database", self.database.as_ref()),
+        ];
+        let problem = |(setting, name): (&'static str, Option<&String>)| {
+            let name = name.filter(|name| !is_name(name))?;
+            let allowed = format!("a name of 1 to {LONGEST_NAME} bytes");
+            Some(Problem { setting: setting.into(), value: format!("{name:?}"), allowed })
+        };
+        let problems: Vec<Problem> = names.into_iter().filter_map(problem).collect();
+        if problems.is_empty() { Ok(()) } else { Err(ConfigError { problems }) }
+    }
+
     /// The entry for a users file. It has a secret.
     #[must_use]
     pub fn to_toml(&self) -> String {
@@ -57,7 +79,11 @@ impl NewUser {
 #[non_exhaustive]
 pub enum AddUserError {
     /// The name is taken. Edit the file, or choose another name.
-    #[error("{path} has the user {name:?} already; edit the file to change it", path = .path.display())]
+    #[error(
+        "{path} has the user {name:?} already; to change the password, add --print to the command, put the line that begins with \
+         password in the place of the one in the file, and send SIGHUP to the gateway",
+        path = .path.display()
+    )]
     Exists {
         /// The file.
         path: PathBuf,
@@ -83,12 +109,12 @@ pub enum AddUserError {
         error: io::Error,
     },
     /// The file cannot be read or written.
-    #[error("cannot write {path}: {source}", path = .path.display())]
+    #[error("cannot write {path}: {error}", path = .path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// What the operating system says.
-        source: io::Error,
+        error: io::Error,
     },
 }
 
@@ -99,12 +125,13 @@ pub enum AddUserError {
 /// # Errors
 /// If the user exists, if the file has problems, and if it cannot be written.
 pub fn add_user(path: &Path, user: &NewUser, decoy_key: &[u8; 32]) -> Result<(), AddUserError> {
+    user.validate()?;
     if let Some(kind) = text_file::not_regular(path) {
         let setting = path.display().to_string().into();
         let problem = Problem { setting, value: kind.to_owned(), allowed: "a regular file".to_owned() };
         return Err(ConfigError { problems: vec![problem] }.into());
     }
-    let failed = |source| AddUserError::Io { path: path.to_owned(), source };
+    let failed = |error| AddUserError::Io { path: path.to_owned(), error };
     loop {
         // A file that another program is replacing by a link is followed once, so that the link stays.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -246,6 +273,10 @@ impl Drop for Part {
     }
 }
 
+fn is_name(text: &str) -> bool {
+    (1..=LONGEST_NAME).contains(&text.len()) && !text.contains('\0')
+}
+
 /// A TOML string.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from('"');
@@ -300,6 +331,29 @@ mod tests {
         assert!(matches!(add(Some("nonsense"), "a"), Err(AddUserError::Invalid(_))));
         assert!(matches!(add(None, ""), Err(AddUserError::Invalid(_))));
         assert!(add(Some("# only a comment\n"), "a").unwrap().starts_with("# only a comment\n"));
+    }
+
+    #[test]
+    fn a_user_that_cannot_be_is_no_problem_of_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("users.toml");
+        let wrong = NewUser { role: String::new(), database: Some("x".repeat(64)), ..user("") };
+        let said = add_user(&path, &wrong, &[7; 32]).unwrap_err().to_string();
+        for expected in [
+            "the name of the user is \"\", but must be a name of 1 to 63 bytes",
+            "the role is \"\", but must be",
+            "the database is \"xxx",
+        ] {
+            assert!(said.contains(expected) && !said.contains("users.toml"), "{said}");
+        }
+        let said = add_user(directory.path(), &user("a"), &[7; 32]).unwrap_err();
+        assert!(said.to_string().ends_with("is a directory, but must be a regular file"), "{said}");
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink("missing", &link).unwrap();
+        let said = add_user(&link, &user("a"), &[7; 32]).unwrap_err().to_string();
+        assert!(said.contains("it is a link to a file that is missing"), "{said}");
+        let said = add_user(&directory.path().join("x/users.toml"), &user("a"), &[7; 32]).unwrap_err();
+        assert!(std::error::Error::source(&said).is_none(), "it would be said twice: {said}");
     }
 
     fn mode(path: &Path) -> u32 {
