@@ -26,8 +26,8 @@ use setting_flags::SettingFlags;
 ///
 /// Any client of PostgreSQL gets a session at once, with a password that does not expire. Tokens, the renewal of connections and the
 /// budget of a fleet are the gateway's business. The cluster comes from the environment: CLUSTER_ENDPOINT, REGION, DSQL_*. It runs
-/// until SIGTERM, which lets transactions finish. SIGHUP reads the configuration, users and certificates again. The manual page is
-/// docs/gateway.md.
+/// until SIGTERM, which lets clients finish their transactions for drain_grace (30s, and a few seconds at the end of it); Ctrl-C does not
+/// wait for that. SIGHUP reads the configuration, users and certificates again. The manual page is docs/gateway.md.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,

@@ -151,7 +151,7 @@ async fn reload(
 async fn drain(gateway: &Running, ending: Ending, grace: Duration, signals: &mut Signals) -> ExitCode {
     // Whoever presses Ctrl-C waits for it.
     let grace = if ending == Ending::Interrupted { Duration::ZERO } else { grace };
-    tracing::info!("shutting down: {} clients have {} s to leave", gateway.clients(), grace.as_secs());
+    tracing::info!("shutting down: {}", leaving(gateway.clients(), grace));
     match unless_ended(gateway.drain(grace), signals).await {
         Ok(0) => ExitCode::SUCCESS,
         Ok(cut) => {
@@ -161,6 +161,19 @@ async fn drain(gateway: &Running, ending: Ending, grace: Duration, signals: &mut
         }
         Err(_) => ending.status(),
     }
+}
+
+/// Who is still there, and for how long.
+fn leaving(clients: usize, grace: Duration) -> String {
+    let (who, have) = match clients {
+        0 => return "no clients are connected".to_owned(),
+        1 => ("1 client".to_owned(), "has"),
+        _ => (format!("{clients} clients"), "have"),
+    };
+    if grace.is_zero() {
+        return format!("{who} must leave, at the end of a transaction");
+    }
+    format!("{who} {have} {} to leave", forebay::duration::show(grace))
 }
 
 /// Where its metrics are.
@@ -191,4 +204,23 @@ fn greeting(gateway: &Running, local: bool) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_those_who_leave_is_a_sentence() {
+        let seconds = Duration::from_secs;
+        for (clients, grace, expected) in [
+            (0, 30, "no clients are connected"),
+            (1, 30, "1 client has 30s to leave"),
+            (2, 90, "2 clients have 1m30s to leave"),
+            (1, 0, "1 client must leave, at the end of a transaction"),
+            (2, 0, "2 clients must leave, at the end of a transaction"),
+        ] {
+            assert_eq!(leaving(clients, seconds(grace)), expected);
+        }
+    }
 }
