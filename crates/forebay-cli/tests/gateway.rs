@@ -213,7 +213,11 @@ fn check_shows_who_gets_which_role_or_every_problem() {
     assert!(text(&warned.stderr).contains("has no decoy_key"), "{}", text(&warned.stderr));
     fs::set_permissions(place.0.join("users.toml"), fs::Permissions::from_mode(0o644)).unwrap();
     let warned = check(&["--config", "gateway.toml"], host);
-    assert!(text(&warned.stderr).contains("can be read by other users"), "{}", text(&warned.stderr));
+    assert!(
+        text(&warned.stderr).contains("other users of this machine can read"),
+        "{}",
+        text(&warned.stderr)
+    );
 }
 
 /// What it says before it ends.
@@ -536,8 +540,10 @@ fn a_log_that_nobody_reads_stops_nothing() {
         let port = said.split("port=").nth(1).and_then(|rest| rest.split(' ').next()).expect("a port");
         // More lines than a pipe holds.
         (0..600).for_each(|_| knock(port));
-        let sent = Command::new("kill").args(["-HUP", &child.id().to_string()]).status().expect("kill");
-        assert!(sent.success());
+        for signal in ["-HUP", "-USR1", "-USR2"] {
+            let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill");
+            assert!(sent.success());
+        }
         let psql = said.lines().find(|line| line.contains("psql")).expect("a command").trim();
         let answer = Command::new("sh")
             .args(["-c", &format!("{psql} -X -A -t -c 'SELECT 40 + 2'")])

@@ -1,7 +1,6 @@
 //! `forebay gateway check`: whether a gateway would start, and who would get which role.
 
 use std::fmt::Write as _;
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -19,8 +18,9 @@ use crate::output;
 /// It reads the same flags, variables and files as the gateway, and connects to nothing. All problems are listed at once. The exit
 /// status is 1 if there is one.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  forebay gateway check --config gateway.toml && systemctl reload forebay-gateway")]
+#[command(after_help = "Run it as the gateway's user, with its variables and flags. In a unit of systemd:
+  ExecReload=/usr/local/bin/forebay gateway check --config /etc/forebay/gateway.toml
+  ExecReload=/bin/kill -HUP $MAINPID")]
 pub(super) struct Check {
     #[command(flatten)]
     sources: Sources,
@@ -55,9 +55,6 @@ impl Check {
         }
         for note in &cluster.settings().notes {
             output::say(&note.to_string());
-        }
-        for path in secrets(&config) {
-            output::say(&format!("{} can be read by other users of this machine: chmod 600", path.display()));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -120,13 +117,4 @@ fn table(rows: impl Iterator<Item = [String; 6]>) -> String {
         text.push('\n');
     }
     text
-}
-
-/// Files with secrets that others can read.
-fn secrets(config: &GatewayConfig) -> Vec<&Path> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let key = config.tls.as_ref().map(|files| files.key.as_path());
-    let is_open =
-        |path: &&Path| std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o004 != 0);
-    [Some(config.users_file.as_path()), key].into_iter().flatten().filter(is_open).collect()
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use forebay::rt::TokioRuntime;
 use forebay_dsql::Member;
+use forebay_gateway::config::GatewayConfig;
 use forebay_gateway::{Gateway as Running, Readiness, WorkerThreads};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -28,6 +29,8 @@ pub(super) async fn run(command: super::Serve, preparation: Preparation) -> anyh
     let mut log = Log::start()?;
     let mut signals = Signals::listen()?;
     let mut hangup = signal(SignalKind::hangup())?;
+    // They would end the process. In PgBouncer they mean PAUSE and RESUME.
+    let mut unused = [signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?];
     let runtime = Arc::new(TokioRuntime::current()?);
     raise_descriptors(&config);
     let (mut grace, metrics_listen) = (config.drain_grace, config.metrics_listen);
@@ -65,6 +68,11 @@ pub(super) async fn run(command: super::Serve, preparation: Preparation) -> anyh
         let event = poll_fn(|context| {
             if hangup.poll_recv(context).is_ready() {
                 return Poll::Ready(None);
+            }
+            for signal in &mut unused {
+                while signal.poll_recv(context).is_ready() {
+                    tracing::warn!("SIGUSR1 and SIGUSR2 do nothing: this gateway cannot pause");
+                }
             }
             pin!(signals.recv()).poll(context).map(Some)
         });
