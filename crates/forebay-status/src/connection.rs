@@ -22,6 +22,9 @@ const CONNECTIONS: usize = 256;
 /// Bytes from the client do not count: one that sends its request a byte at a time would never end.
 const IDLE: Duration = Duration::from_secs(60);
 
+/// A connection ends after this time without its first answer, or a part of it: those that say nothing must not keep probes out for long.
+const SILENT: Duration = Duration::from_secs(5);
+
 /// A connection ends if it sends this many bytes without an answer. Requests have no bodies, but a browser sends
 /// the cookies of everything on this machine.
 const LONGEST_REQUEST: usize = 64 * 1024;
@@ -89,6 +92,8 @@ pub(crate) struct Connection {
     runtime: Arc<dyn Runtime>,
     /// The last byte to the client, and the time at which that is looked at again.
     active: Instant,
+    /// How long it may go without an answer.
+    patience: Duration,
     look: Task,
     /// The bytes from the client since then.
     unanswered: usize,
@@ -108,7 +113,8 @@ impl Connection {
             // The sender sends nothing: this completes when it is dropped.
             stopped: Box::pin(async move { stopped.changed().await.unwrap_or_default() }),
             active: now,
-            look: runtime.sleep_until(now + IDLE),
+            patience: SILENT,
+            look: runtime.sleep_until(now + SILENT),
             unanswered: 0,
             runtime: Arc::clone(runtime),
             _permit: permit,
@@ -122,7 +128,7 @@ impl Connection {
             return true;
         }
         while self.look.as_mut().poll(context).is_ready() {
-            let end = self.active + IDLE;
+            let end = self.active + self.patience;
             if end <= self.runtime.now() {
                 self.look = Box::pin(std::future::ready(()));
                 return true;
@@ -167,7 +173,7 @@ impl AsyncWrite for Connection {
         }
         let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
         if polled.is_ready() {
-            (self.active, self.unanswered) = (self.runtime.now(), 0);
+            (self.active, self.patience, self.unanswered) = (self.runtime.now(), IDLE, 0);
         }
         polled
     }
@@ -219,7 +225,7 @@ mod tests {
         let time = VirtualTime::new();
         let (mut connection, mut client, _stop) = connection(&time).await;
         assert_eq!(read(&mut connection), Poll::Pending);
-        time.advance(Duration::from_secs(59));
+        time.advance(Duration::from_secs(4));
         write(&mut connection);
         time.advance(Duration::from_secs(59));
         assert_eq!(read(&mut connection), Poll::Pending, "an answer starts the minute again");
@@ -230,6 +236,18 @@ mod tests {
         time.advance(Duration::from_secs(1));
         assert_eq!(read(&mut connection), Poll::Ready(None), "a byte of a request does not");
         assert_eq!(read(&mut connection), Poll::Ready(None), "it stays ended");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_says_nothing_ends_soon() {
+        let time = VirtualTime::new();
+        let (mut connection, mut client, _stop) = connection(&time).await;
+        client.write_all(b"G").await.unwrap();
+        while read(&mut connection) != Poll::Ready(Some(b'G')) {
+            connection.stream.readable().await.unwrap();
+        }
+        time.advance(Duration::from_secs(5));
+        assert_eq!(read(&mut connection), Poll::Ready(None), "half a request is nothing, either");
     }
 
     #[tokio::test]
