@@ -4,6 +4,8 @@
 //! runs something harmless instead, in the same place of the same transaction. So everything else is as usual: what came before it, what follows
 //! it, a failed transaction, and the order of the answers. The client gets the answer that the statement would have had.
 
+use std::collections::BTreeSet;
+
 use crate::protocol::{ServerError, client, server, write};
 
 use super::answer::{Answer, FAILING, HARMLESS, Step};
@@ -60,7 +62,7 @@ impl VirtualSession {
         // Nothing that is under way changes the role, nor did anything that was not understood.
         let mut has_own_role = self.requests.is_empty() && !(self.pinned || self.unsure || self.unsure_now);
         // Statements that are gone when this one runs: some, or all.
-        let (mut gone, mut all_gone) = (Vec::new(), false);
+        let (mut gone, mut all_gone) = (BTreeSet::new(), false);
         // How far the text is copied.
         let mut copied = 0;
         for piece in pieces {
@@ -78,7 +80,7 @@ impl VirtualSession {
                 effect => self.refusal(effect, piece.flags, wrote, alone, original),
             };
             match &piece.effect {
-                Effect::Deallocate(name) => gone.push(name.clone()),
+                Effect::Deallocate(name) => drop(gone.insert(name.clone())),
                 Effect::DeallocateAll => all_gone = true,
                 _ => {}
             }

@@ -17,6 +17,8 @@ pub(super) fn read(lexer: &mut Lexer<'_>, first: Token, mut range: Range<usize>,
     let mut effect = Effect::None;
     let mut depth = 0_usize;
     let mut count = 1_usize;
+    // Up to here, the arguments of a call of `set_config` were read.
+    let mut arguments_end = 0;
     // The token before this one, and the name that it ends.
     let mut previous = first;
     let mut name = Name::new(range.clone());
@@ -36,7 +38,15 @@ pub(super) fn read(lexer: &mut Lexer<'_>, first: Token, mut range: Range<usize>,
                         Call::Unsure if name.is_set_config(lexer) => {
                             sets = true;
                             flags.add(Flags::WRITES);
-                            match Setting::read(lexer.clone()) {
+                            // Calls may nest as deep as the text is long, and each argument is read once.
+                            let setting = if at.start < arguments_end {
+                                Setting::Hidden
+                            } else {
+                                let (setting, end) = Setting::read(lexer.clone());
+                                arguments_end = end;
+                                setting
+                            };
+                            match setting {
                                 Setting::Local => {}
                                 // It cannot be read from the server, nor be taken back.
                                 Setting::Hidden => effect = Effect::Pin,

@@ -32,8 +32,7 @@ impl<'a> Lexer<'a> {
         Self { sql, at: 0, escapes }
     }
 
-    #[cfg(test)]
-    const fn position(&self) -> usize {
+    pub(super) const fn position(&self) -> usize {
         self.at
     }
 
@@ -74,6 +73,8 @@ impl<'a> Lexer<'a> {
             b'.' => self.single(Token::Dot),
             _ => self.single(Token::Other),
         };
+        #[cfg(test)]
+        steps::count(self.at - start);
         Some((token, start..self.at))
     }
 
@@ -241,6 +242,26 @@ pub(super) fn lower<'a>(word: &[u8], buffer: &'a mut [u8]) -> &'a [u8] {
     buffer.copy_from_slice(word);
     buffer.make_ascii_lowercase();
     buffer
+}
+
+/// How much is read, so that a test can tell whether something is read more than once.
+#[cfg(test)]
+pub(super) mod steps {
+    use std::cell::Cell;
+
+    thread_local! {
+        static READ: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// A token of this length was read.
+    pub(super) fn count(bytes: usize) {
+        READ.set(READ.get() + 1 + bytes);
+    }
+
+    /// Tokens and their bytes, since the last time.
+    pub(in crate::session::scan) fn take() -> usize {
+        READ.take()
+    }
 }
 
 #[cfg(test)]

@@ -21,8 +21,8 @@ pub(super) enum Setting {
 }
 
 impl Setting {
-    /// Reads the arguments of the call, behind its parenthesis.
-    pub(super) fn read(mut lexer: Lexer<'_>) -> Self {
+    /// Reads the arguments of the call, behind its parenthesis. Where they end, too: a call within them is not read again.
+    pub(super) fn read(mut lexer: Lexer<'_>) -> (Self, usize) {
         let plain = lexer.next().is_some_and(|(token, at)| {
             let literal = lexer.text(&at).strip_prefix(b"'").and_then(|text| text.strip_suffix(b"'"));
             let hidden = |text: &[u8]| {
@@ -47,13 +47,14 @@ impl Setting {
         let local = last.0 == Token::Word
             && lexer.text(&last.1).eq_ignore_ascii_case(b"true")
             && lexer.text(&before) == b",";
-        if local {
+        let setting = if local {
             Self::Local
         } else if plain {
             Self::Plain
         } else {
             Self::Hidden
-        }
+        };
+        (setting, lexer.position())
     }
 }
 

@@ -280,3 +280,64 @@ fn a_statement_ends_where_postgresql_ends_it() {
     assert_eq!(texts(&format!("{rule}; SELECT 1")), [rule, "SELECT 1"]);
     assert_eq!(texts("(SELECT 1); SELECT 2"), ["(SELECT 1)", "SELECT 2"]);
 }
+
+/// One Query must not keep a thread for long: no part of it is read more than a few times.
+#[test]
+fn what_is_read_grows_with_the_text_and_not_faster() {
+    let read_of = |part: &str, count: usize| {
+        let sql = format!("SELECT {}", part.repeat(count));
+        lexer::steps::take();
+        let _ = read(sql.as_bytes(), false);
+        let _ = read(sql.as_bytes(), true);
+        let _ = single(sql.as_bytes(), false);
+        let _ = pieces(sql.as_bytes(), false);
+        lexer::steps::take()
+    };
+    for part in [
+        "set_config(",
+        "set_config('a', ",
+        "set_config(set_config('a', 'b', true), ",
+        "set_config('a', 'b', false), ",
+        "set_config('a', 'b', false)) ",
+        "coalesce(set_config(",
+        "(",
+        ")",
+        "f(",
+        "a.",
+        "$a",
+        "$a$ $b$ ",
+        "$a$;",
+        "/* ",
+        "*/",
+        "-- \n",
+        "'a' \n",
+        "E'a' \n",
+        "E'a' -- x\n",
+        "E'\\",
+        "\"a",
+        "\"\"",
+        "U&\"a\" ",
+        "CASE ",
+        "BEGIN ATOMIC ",
+        "; CREATE FUNCTION a() BEGIN ATOMIC ",
+        "; CREATE RULE r AS ON INSERT TO t DO (",
+        "; CREATE PROCEDURE p() BEGIN ATOMIC SELECT CASE WHEN 1; END",
+        ";",
+        "; a",
+        "; BEGIN; COMMIT",
+        "; SET a TO b, c",
+        "; SET a.b",
+        "; SET SESSION",
+        ", SET LOCAL a = b",
+        "; DEALLOCATE a",
+        "; SAVEPOINT a; ROLLBACK TO a",
+        "; SELECT set_config('a', $1, false)",
+        "; SHOW x",
+    ] {
+        let (once, twice) = (read_of(part, 2_000), read_of(part, 4_000));
+        assert!(twice < 3 * once, "{part}: {once}, {twice}");
+        // Each of the four reads it three times at most: to look at it, statement by statement, and as a list of calls.
+        let most = 4 * 3 * 2 * 4_000 * (part.len() + 1) + 100;
+        assert!(twice < most, "{part}: {twice} of {most}");
+    }
+}
