@@ -36,10 +36,10 @@ pub(super) fn read(lexer: &mut Lexer<'_>, word: &[u8], first: Range<usize>) -> P
         Kind::Set => statement.set(),
         Kind::Reset => (statement.reset(), false),
         Kind::Rollback => (statement.rollback(), false),
-        Kind::Savepoint => (statement.name(0).map_or(Effect::None, Effect::Savepoint), false),
+        Kind::Savepoint => (statement.savepoint(0, Effect::Savepoint), false),
         Kind::Release => {
             let at = usize::from(statement.is(0, "savepoint") && tokens.len() > 1);
-            (statement.name(at).map_or(Effect::None, Effect::Release), false)
+            (statement.savepoint(at, Effect::Release), false)
         }
         Kind::Deallocate => (statement.deallocate(), false),
         Kind::Discard => (statement.discard(), false),
@@ -71,6 +71,9 @@ const MOST_TOKENS: usize = 16;
 /// A longer text is not kept: the session is pinned to its backend instead.
 const LONGEST_TEXT: usize = 4096;
 
+/// PostgreSQL cuts longer names, so that two of them may be one.
+const LONGEST_NAME: usize = 63;
+
 enum Kind {
     Set,
     Reset,
@@ -99,18 +102,30 @@ impl Statement<'_, '_> {
             && self.text(at).eq_ignore_ascii_case(word.as_bytes())
     }
 
+    /// The same of a word that is no name of its own: `local.x` is a setting.
+    fn is_keyword(&self, at: usize, word: &str) -> bool {
+        self.is(at, word) && !self.tokens.get(at + 1).is_some_and(|(token, _)| *token == Token::Dot)
+    }
+
     /// Whether these words are all there is.
     fn are(&self, words: &[&str]) -> bool {
         self.tokens.len() == words.len() && words.iter().enumerate().all(|(at, word)| self.is(at, word))
     }
 
-    /// An identifier, as PostgreSQL keeps it.
+    /// An identifier, as PostgreSQL keeps it. None if it is none, or has escapes: these can spell any name.
     fn name(&self, at: usize) -> Option<Box<[u8]>> {
         let text = self.text(at);
         Some(match self.tokens.get(at)?.0 {
             Token::Word => text.to_ascii_lowercase().into(),
             Token::Quoted => {
-                let inner = text.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+                let quoted = match text {
+                    [b'u' | b'U', b'&', ..] if text.contains(&b'\\') || self.is(at + 1, "uescape") => {
+                        return None;
+                    }
+                    [b'u' | b'U', b'&', quoted @ ..] => quoted,
+                    quoted => quoted,
+                };
+                let inner = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
                 let mut name = Vec::with_capacity(inner.len());
                 let mut bytes = inner.iter();
                 while let Some(&byte) = bytes.next() {
@@ -145,9 +160,15 @@ impl Statement<'_, '_> {
         Some((name.into(), count))
     }
 
+    /// What is done with the savepoint of this name.
+    fn savepoint(&self, at: usize, effect: impl FnOnce(Box<[u8]>) -> Effect) -> Effect {
+        // Which savepoints there are is not known any more, nor what a ROLLBACK takes back.
+        self.name(at).filter(|name| name.len() <= LONGEST_NAME).map_or(Effect::Pin, effect)
+    }
+
     /// What it leaves, and whether it leaves something that was not understood.
     fn set(&self) -> (Effect, bool) {
-        if !self.is(0, "local") {
+        if !self.is_keyword(0, "local") {
             return self.set_from(0);
         }
         // It is not kept: it ends with the transaction. But the default is what the client asked for at its start.
@@ -156,22 +177,25 @@ impl Statement<'_, '_> {
             Effect::Set { name, text } if &*name == min_messages::NAME => {
                 (Effect::SetMinMessagesLocal(text), false)
             }
-            Effect::Pin => (Effect::Pin, false),
+            // A seed stays, and a name that cannot be read may be that.
+            Effect::Pin if self.setting(1).is_none_or(|(name, _)| &*name == "seed") => (Effect::Pin, false),
             _ => (Effect::None, false),
         }
     }
 
     fn set_from(&self, start: usize) -> (Effect, bool) {
         const UNSURE: (Effect, bool) = (Effect::None, true);
+        // It may be a role, or another setting that cannot be read from the server.
+        const ANY: (Effect, bool) = (Effect::Pin, false);
         let none = (Effect::None, false);
         let mut at = start;
-        if self.is(at, "session") {
-            if self.is(at + 1, "characteristics") {
+        if self.is_keyword(at, "session") {
+            if self.is_keyword(at + 1, "characteristics") {
                 return self.characteristics(at + 2).map_or(UNSURE, |effect| (effect, false));
             }
             at += usize::from(!self.is(at + 1, "authorization"));
         }
-        if self.is(at, "transaction") || self.is(at, "constraints") {
+        if self.is_keyword(at, "transaction") || self.is_keyword(at, "constraints") {
             return none;
         }
         let is_default = |at: usize| self.tokens.len() == at + 1 && self.is(at, "default");
@@ -181,50 +205,55 @@ impl Statement<'_, '_> {
                 let unsure = changes_lexing(name, &text);
                 (Effect::Set { name: name.into(), text: text.into() }, unsure)
             }
-            None => UNSURE,
+            None if is_listed(name) => UNSURE,
+            None => ANY,
         };
         let role = |name: &'static str, text: Option<&str>, none: bool| match text {
-            Some(text) => (Effect::Role { name, text: (!none).then(|| text.into()) }, false),
-            None => (Effect::Pin, false),
+            Some(text) if text.len() <= LONGEST_TEXT => {
+                (Effect::Role { name, text: (!none).then(|| text.into()) }, false)
+            }
+            _ => ANY,
         };
         if self.is(at, "session") && self.is(at + 1, "authorization") {
             return role("session_authorization", self.from(at), is_default(at + 2));
         }
         let assigned = self.is(at + 1, "to") || self.text(at + 1) == b"=";
-        if self.is(at, "role") {
+        if self.is_keyword(at, "role") && !self.is(at + 1, "from") {
             let value = at + 1 + usize::from(assigned);
             return role("role", self.from(at), is_default(value) || self.is(value, "none"));
         }
         if !assigned {
-            if self.is(at, "time") && self.is(at + 1, "zone") {
+            if self.is_keyword(at, "time") && self.is(at + 1, "zone") {
                 if is_default(at + 2) || self.is(at + 2, "local") {
                     return (Effect::SetDefault("timezone".into()), false);
                 }
                 return keep("timezone", self.from(at).map(str::to_owned));
             }
-            if self.is(at, "names") {
+            if self.is_keyword(at, "names") {
                 if is_default(at + 1) || self.tokens.len() == at + 1 {
                     return (Effect::SetDefault("client_encoding".into()), false);
                 }
                 return keep("client_encoding", self.from(at).map(str::to_owned));
             }
-            if self.is(at, "schema") {
+            if self.is_keyword(at, "schema") {
                 return keep("search_path", self.from(at).map(str::to_owned));
             }
-            if self.is(at, "xml") && self.is(at + 1, "option") {
+            if self.is_keyword(at, "xml") && self.is(at + 1, "option") {
                 return keep("xmloption", self.from(at).map(str::to_owned));
             }
         }
-        let Some((name, count)) = self.setting(at) else { return none };
+        let Some((name, count)) = self.setting(at) else { return ANY };
         let operator = at + count;
         if !(self.is(operator, "to") || self.text(operator) == b"=") {
-            return none;
+            // FROM CURRENT makes what SET LOCAL said outlive the transaction. Anything else is no SET.
+            return if is_listed(&name) { UNSURE } else { ANY };
         }
         match &*name {
             // They belong to the transaction.
             "transaction_isolation" | "transaction_read_only" | "transaction_deferrable" => none,
             "seed" => (Effect::Pin, false),
             "session_authorization" => role("session_authorization", self.from(at), is_default(operator + 1)),
+            "role" => role("role", self.from(at), is_default(operator + 1)),
             _ if is_default(operator + 1) => (Effect::SetDefault(name), false),
             _ => keep(&name, self.from(at).map(str::to_owned)),
         }
@@ -252,15 +281,21 @@ impl Statement<'_, '_> {
         if self.are(&["time", "zone"]) {
             return Effect::Reset("timezone".into());
         }
-        if self.are(&["session", "authorization"]) || self.are(&["session_authorization"]) {
+        // It belongs to the transaction.
+        if self.are(&["transaction", "isolation", "level"]) {
+            return Effect::None;
+        }
+        if self.are(&["session", "authorization"]) {
             return Effect::Role { name: "session_authorization", text: None };
         }
-        if self.are(&["role"]) {
-            return Effect::Role { name: "role", text: None };
-        }
         match self.setting(0) {
-            Some((name, count)) if count == self.tokens.len() => Effect::Reset(name),
-            _ => Effect::None,
+            Some((name, count)) if count == self.tokens.len() => match &*name {
+                "session_authorization" => Effect::Role { name: "session_authorization", text: None },
+                "role" => Effect::Role { name: "role", text: None },
+                _ => Effect::Reset(name),
+            },
+            // It may be any setting, or is no RESET.
+            _ => Effect::Pin,
         }
     }
 
@@ -273,16 +308,16 @@ impl Statement<'_, '_> {
             return Effect::Rollback;
         }
         let at = at + 1 + usize::from(self.is(at + 1, "savepoint") && self.tokens.len() > at + 2);
-        self.name(at).map_or(Effect::None, Effect::RollbackTo)
+        self.savepoint(at, Effect::RollbackTo)
     }
 
     fn deallocate(&self) -> Effect {
         let at = usize::from(self.is(0, "prepare") && self.tokens.len() > 1);
         match self.name(at) {
-            Some(_) if self.tokens.len() != at + 1 => Effect::None,
-            Some(_) if self.is(at, "all") => Effect::DeallocateAll,
-            Some(name) => Effect::Deallocate(name),
-            None => Effect::None,
+            Some(_) if self.tokens.len() == at + 1 && self.is(at, "all") => Effect::DeallocateAll,
+            Some(name) if self.tokens.len() == at + 1 => Effect::Deallocate(name),
+            // Which one is gone from the server is not known, or it is no DEALLOCATE.
+            _ => Effect::Pin,
         }
     }
 
@@ -301,6 +336,11 @@ impl Statement<'_, '_> {
             .find(|(word, _)| self.are(&[word]))
             .map_or(Effect::None, |(_, tag)| Effect::Discard(tag))
     }
+}
+
+/// Whether the server lists a setting, so that its value can be read there.
+fn is_listed(name: &str) -> bool {
+    !name.contains('.') && !["role", "seed", "session_authorization"].contains(&name)
 }
 
 /// Whether the server may read the next statements in another way than the scanner.

@@ -47,6 +47,12 @@ impl Name {
         self.follows_parenthesis
     }
 
+    /// Whether it has escapes: these can spell any name.
+    fn is_escaped(&self, lexer: &Lexer<'_>) -> bool {
+        let escaped = |word| matches!(lexer.text(word), [b'u' | b'U', b'&', b'"', ..]);
+        escaped(&self.first) || escaped(&self.last)
+    }
+
     /// What it means that a parenthesis follows.
     pub(super) fn call(&self, lexer: &Lexer<'_>) -> Call {
         let mut buffer = [0; LONGEST_NAME];
@@ -66,6 +72,9 @@ impl Name {
             && [&b"copy"[..], b"stdin", b"stdout"].iter().any(|word| text.eq_ignore_ascii_case(word))
         {
             return Call::Harmless;
+        }
+        if self.is_escaped(lexer) {
+            return Call::Pins;
         }
         if self.has_schema() {
             match lower(lexer.text(&self.first).trim_ascii(), &mut buffer) {

@@ -341,3 +341,92 @@ fn what_is_read_grows_with_the_text_and_not_faster() {
         assert!(twice < most, "{part}: {twice} of {most}");
     }
 }
+
+/// Whatever is not understood may change anything.
+#[test]
+fn a_command_that_is_not_understood_is_never_taken_for_one_that_leaves_nothing() {
+    for sql in [
+        "SET U&\"\\0072ole\" TO other",
+        "SET U&\"r!006fle\" UESCAPE '!' TO other",
+        "SET U&\"role\" UESCAPE '!' TO other",
+        "SET SESSION U&\"search\\005fpath\" TO evil",
+        "SET LOCAL U&\"see\\0064\" TO 0.5",
+        "SET LOCAL seed TO 0.5",
+        "SET role FROM CURRENT",
+        "SET session_authorization FROM CURRENT",
+        "SET app.tenant FROM CURRENT",
+        "SET app.tenant = 'a\\b'",
+        "SET a.b.c.d.e.f.g.h.i TO DEFAULT",
+        "RESET U&\"\\0072ole\"",
+        "RESET U&\"role\" UESCAPE '!'",
+        "SAVEPOINT U&\"\\0061\"",
+        "ROLLBACK TO U&\"\\0061\"",
+        "ROLLBACK WORK TO SAVEPOINT U&\"a\" UESCAPE '!'",
+        "RELEASE U&\"\\0061\"",
+        "RELEASE SAVEPOINT U&\"\\0061\"",
+        "DEALLOCATE U&\"\\0061\"",
+        "DEALLOCATE PREPARE U&\"a\" UESCAPE '!'",
+        "SELECT U&\"set_config\"('app.tenant', 'x', false)",
+        "SELECT U&\"nextv\\0061l\"('s')",
+        "SELECT U&\"pg\\005fcatalog\".nextval('s')",
+    ] {
+        assert_eq!(effects(sql), [Effect::Pin], "{sql}");
+    }
+    // PostgreSQL cuts a name, and then it may be another.
+    for verb in ["SAVEPOINT", "ROLLBACK TO", "RELEASE"] {
+        assert_eq!(effects(&format!("{verb} {}", "a".repeat(64))), [Effect::Pin], "{verb}");
+    }
+    assert_eq!(effects(&format!("SET ROLE /*{}*/ a", "x".repeat(4096))), [Effect::Pin]);
+    for sql in ["SET search_path FROM CURRENT", "SET SESSION TimeZone FROM CURRENT"] {
+        assert_eq!(pieces(sql.as_bytes(), false)[0].flags, Flags::UNSURE, "{sql}");
+    }
+    // They end with the transaction.
+    for sql in [
+        "SET LOCAL app.tenant = 'a\\b'",
+        "SET LOCAL role FROM CURRENT",
+        "SET LOCAL local.tenant = 5",
+        "RESET TRANSACTION ISOLATION LEVEL",
+        "SET CONSTRAINTS ALL DEFERRED",
+        "SET SESSION TRANSACTION READ ONLY",
+    ] {
+        assert_eq!(flags(sql), Flags::default(), "{sql}");
+    }
+}
+
+#[test]
+fn a_keyword_in_front_of_a_dot_is_a_name() {
+    for name in [
+        "session.tenant",
+        "local.tenant",
+        "transaction.tenant",
+        "constraints.x",
+        "names.x",
+        "role.x",
+        "schema.x",
+        "time.zone",
+        "xml.option",
+        "characteristics.x",
+    ] {
+        let text = format!("{name} = '5'");
+        assert_eq!(effects(&format!("SET {text}")), [set(name, &text)]);
+        assert_eq!(effects(&format!("SET SESSION {text}")), [set(name, &text)]);
+        assert_eq!(effects(&format!("RESET {name}")), [Effect::Reset(name.into())]);
+    }
+}
+
+#[test]
+fn a_name_is_the_same_in_quotes_of_any_kind() {
+    assert_eq!(
+        effects("SET U&\"search_path\" TO evil;SAVEPOINT U&\"a\";DEALLOCATE u&\"A\"\"b\""),
+        [
+            set("search_path", "U&\"search_path\" TO evil"),
+            Effect::Savepoint(b"a"[..].into()),
+            Effect::Deallocate(b"A\"b"[..].into())
+        ]
+    );
+    let role = |text: Option<&str>| Effect::Role { name: "role", text: text.map(Into::into) };
+    assert_eq!(
+        effects("SET \"Role\" = r;SET U&\"role\" TO DEFAULT;RESET \"role\""),
+        [role(Some("\"Role\" = r")), role(None), role(None)]
+    );
+}
