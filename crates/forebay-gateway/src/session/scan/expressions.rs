@@ -13,7 +13,8 @@ pub(super) fn read(lexer: &mut Lexer<'_>, first: Token, mut range: Range<usize>,
     let reads = !flags.has(Flags::WRITES);
     let begin = lexer.clone();
     let is_select = lexer.text(&range).eq_ignore_ascii_case(b"select");
-    let (mut sets, mut distinct) = (false, false);
+    // Whether a call may follow a parenthesis, and whether there are calls that `set_config` is not alone with.
+    let (mut sets, mut operates, mut others) = (false, false, false);
     let mut effect = Effect::None;
     let mut depth = 0_usize;
     let mut count = 1_usize;
@@ -31,10 +32,13 @@ pub(super) fn read(lexer: &mut Lexer<'_>, first: Token, mut range: Range<usize>,
             Token::Open => {
                 depth += 1;
                 if matches!(previous, Token::Word | Token::Quoted) {
-                    match name.call(lexer) {
+                    let call = name.call(lexer);
+                    others |= call != Call::Harmless && !name.is_set_config(lexer);
+                    match call {
                         Call::Harmless => {}
-                        // The columns of an alias. A call has an operator or a keyword before it, unless it follows DISTINCT ON (...).
-                        Call::Unsure if name.follows_parenthesis() && !distinct => {}
+                        // The columns of an alias. A call has an operator or a keyword before it, unless it follows DISTINCT ON (...) or
+                        // OPERATOR(...).
+                        Call::Unsure if name.follows_parenthesis() && !operates => {}
                         Call::Unsure if name.is_set_config(lexer) => {
                             sets = true;
                             flags.add(Flags::WRITES);
@@ -77,7 +81,9 @@ pub(super) fn read(lexer: &mut Lexer<'_>, first: Token, mut range: Range<usize>,
             Token::Word | Token::Quoted if previous == Token::Dot => name.push(at.clone()),
             Token::Word | Token::Quoted => {
                 name = name.next(at.clone(), previous);
-                distinct |= lexer.text(&at).eq_ignore_ascii_case(b"distinct");
+                let word = lexer.text(&at);
+                operates |=
+                    [&b"distinct"[..], b"operator"].iter().any(|other| word.eq_ignore_ascii_case(other));
                 if reads && at.len() >= 4 && at.len() <= 6 {
                     let mut buffer = [0; 12];
                     if matches!(
@@ -102,7 +108,7 @@ pub(super) fn read(lexer: &mut Lexer<'_>, first: Token, mut range: Range<usize>,
     if effect == Effect::UnlockAll && (count != 2 || flags != Flags::default()) {
         effect = Effect::None;
     }
-    if sets && is_select {
+    if sets && is_select && !others {
         match set_config::read(begin) {
             Some(understood @ (Effect::SetConfig { .. } | Effect::None)) => {
                 (flags, effect) = (Flags::default(), understood)

@@ -65,6 +65,8 @@ fn calls_of_unknown_functions_leave_doubt() {
         ("SELECT set_config('a' || 'b', 'c', f(1))", Effect::Pin),
         ("SELECT set_config('a.b', f('c'), true)", Effect::None),
         ("SELECT set_config('a', 'c', false) FROM t", Effect::None),
+        ("SELECT set_config('a', 'c', false), abs(nextval('s'))", Effect::Pin),
+        ("SELECT set_config('a', $1, false), abs(lastval())", Effect::Pin),
     ] {
         assert_eq!(effects(sql), [effect], "{sql}");
     }
@@ -75,6 +77,7 @@ fn calls_of_unknown_functions_leave_doubt() {
         "SELECT set_config('a', 'b', false) UNION SELECT 'c'",
         "SELECT set_config('a', 'b', false), set_config('c', 'd', false)",
         "SELECT set_config('a', 'b', false), my_function()",
+        "SELECT set_config('a', 'b', false), coalesce(my_function())",
         "SELECT set_config('a', 'b', false), coalesce(set_config('a', 'c', false), 'd')",
         "SELECT coalesce(set_config('a', 'b', false))",
         "SELECT set_config('a', 'b\\c', false)",
@@ -82,6 +85,8 @@ fn calls_of_unknown_functions_leave_doubt() {
         "SELECT pg_catalog.set_config('a', f('b'), false)",
         "SELECT count(*), my_function(1) FROM t",
         "SELECT other.now()",
+        "SELECT 'x' OPERATOR(pg_catalog.||) set_config('a', 'b', false)",
+        "SELECT (1) operator(pg_catalog.+) my_function(2)",
         "SELECT \"Now\"()",
         "DO $$ BEGIN END $$",
         "CALL sys.wait_for_job('x')",
