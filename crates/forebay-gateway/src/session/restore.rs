@@ -247,6 +247,11 @@ impl VirtualSession {
             // The next ReadyForQuery says so, too. But other statements may come before it.
             Effect::Begin => self.status = TransactionStatus::InTransaction,
             // The COMMIT of a failed transaction is a ROLLBACK.
+            Effect::CommitAndChain | Effect::RollbackAndChain => {
+                let ends = *effect == Effect::CommitAndChain;
+                self.apply(if ends { &Effect::Commit } else { &Effect::Rollback });
+                self.status = TransactionStatus::InTransaction;
+            }
             Effect::Commit if !self.failed => {
                 self.implicit = false;
                 self.status = TransactionStatus::Idle;

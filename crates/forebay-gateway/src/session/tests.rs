@@ -1,6 +1,7 @@
 //! What happens when something goes wrong, scene by scene.
 
 mod cancel;
+mod chain;
 mod conflict;
 mod drain;
 mod frames;

@@ -1,4 +1,4 @@
-//! Statements that act on the session itself: SET, RESET, ROLLBACK, DEALLOCATE and the like.
+//! Statements that act on the session itself: SET, RESET, COMMIT, ROLLBACK, DEALLOCATE and the like.
 
 use std::ops::Range;
 
@@ -11,6 +11,7 @@ pub(super) fn read(lexer: &mut Lexer<'_>, word: &[u8], first: Range<usize>) -> P
     let kind = match word {
         b"set" => Kind::Set,
         b"reset" => Kind::Reset,
+        b"commit" | b"end" => Kind::Commit,
         b"rollback" | b"abort" => Kind::Rollback,
         b"savepoint" => Kind::Savepoint,
         b"release" => Kind::Release,
@@ -35,6 +36,8 @@ pub(super) fn read(lexer: &mut Lexer<'_>, word: &[u8], first: Range<usize>) -> P
     let (effect, unsure) = match kind {
         Kind::Set => statement.set(),
         Kind::Reset => (statement.reset(), false),
+        Kind::Commit if statement.chains() => (Effect::CommitAndChain, false),
+        Kind::Commit => (Effect::Commit, false),
         Kind::Rollback => (statement.rollback(), false),
         Kind::Savepoint => (statement.savepoint(0, Effect::Savepoint), false),
         Kind::Release => {
@@ -48,7 +51,8 @@ pub(super) fn read(lexer: &mut Lexer<'_>, word: &[u8], first: Range<usize>) -> P
     };
     let flags = match effect {
         _ if unsure => Flags::UNSURE,
-        Effect::Rollback => Flags::ROLLS_BACK,
+        Effect::Commit | Effect::CommitAndChain => Flags::COMMITS,
+        Effect::Rollback | Effect::RollbackAndChain => Flags::ROLLS_BACK,
         _ => Flags::default(),
     };
     Piece { range, flags, effect }
@@ -77,6 +81,7 @@ const LONGEST_NAME: usize = 63;
 enum Kind {
     Set,
     Reset,
+    Commit,
     Rollback,
     Savepoint,
     Release,
@@ -305,10 +310,16 @@ impl Statement<'_, '_> {
         }
         let at = usize::from(self.is(0, "work") || self.is(0, "transaction"));
         if !self.is(at, "to") {
-            return Effect::Rollback;
+            return if self.chains() { Effect::RollbackAndChain } else { Effect::Rollback };
         }
         let at = at + 1 + usize::from(self.is(at + 1, "savepoint") && self.tokens.len() > at + 2);
         self.savepoint(at, Effect::RollbackTo)
+    }
+
+    /// Whether another block begins at once. `AND NO CHAIN` is the default.
+    fn chains(&self) -> bool {
+        let at = usize::from(self.is(0, "work") || self.is(0, "transaction"));
+        self.is(at, "and") && self.is(at + 1, "chain")
     }
 
     fn deallocate(&self) -> Effect {

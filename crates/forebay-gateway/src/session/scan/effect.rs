@@ -40,6 +40,9 @@ pub(in crate::session) enum Effect {
     Begin,
     Commit,
     Rollback,
+    /// `COMMIT AND CHAIN`: another block begins at once.
+    CommitAndChain,
+    RollbackAndChain,
     Savepoint(Box<[u8]>),
     Release(Box<[u8]>),
     RollbackTo(Box<[u8]>),

@@ -77,9 +77,10 @@ impl Iterator for Pieces<'_> {
                 self.general(token, range, Flags::WRITES)
             }
             b"begin" | b"start" => self.rest(range, Flags::default(), Effect::Begin),
-            b"commit" | b"end" => self.rest(range, Flags::COMMITS, Effect::Commit),
-            b"set" | b"reset" | b"rollback" | b"abort" | b"savepoint" | b"release" | b"deallocate"
-            | b"discard" | b"unlisten" | b"close" => command::read(&mut self.lexer, word, range),
+            b"commit" | b"end" | b"set" | b"reset" | b"rollback" | b"abort" | b"savepoint" | b"release"
+            | b"deallocate" | b"discard" | b"unlisten" | b"close" => {
+                command::read(&mut self.lexer, word, range)
+            }
             b"listen" | b"prepare" | b"declare" | b"load" => self.rest(range, Flags::WRITES, Effect::Pin),
             b"do" | b"call" | b"execute" => {
                 let mut flags = Flags::WRITES;

@@ -263,11 +263,29 @@ fn transactions_are_followed() {
             Effect::RollbackTo(name(b"a")),
             Effect::RollbackTo(name(b"a")),
             Effect::Release(name(b"a")),
-            Effect::Rollback,
+            Effect::RollbackAndChain,
             Effect::Rollback,
             Effect::Commit
         ]
     );
+    let chains = Effect::CommitAndChain;
+    assert_eq!(
+        effects(
+            "COMMIT AND CHAIN;END /* no */ WORK AND--\nCHAIN -- y\n;commit transaction and chain;COMMIT AND NO\nCHAIN;\
+             ROLLBACK -- and chain\n;ABORT WORK AND CHAIN;ROLLBACK AND NO CHAIN"
+        ),
+        [
+            chains.clone(),
+            chains.clone(),
+            chains,
+            Effect::Commit,
+            Effect::Rollback,
+            Effect::RollbackAndChain,
+            Effect::Rollback
+        ]
+    );
+    assert_eq!(pieces(b"COMMIT AND CHAIN", false)[0].flags, Flags::COMMITS);
+    assert_eq!(pieces(b"ROLLBACK AND CHAIN", false)[0].flags, Flags::ROLLS_BACK);
     assert_eq!(read(b"BEGIN", false), Meaning::Plain(Flags::default()));
     assert!(matches!(read(b"BEGIN; SELECT 1", false), Meaning::Pieces(pieces) if pieces.len() == 2));
 }
