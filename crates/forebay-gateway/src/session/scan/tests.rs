@@ -299,9 +299,38 @@ fn a_statement_ends_where_postgresql_ends_it() {
     let function =
         "CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT CASE WHEN true THEN 1 END; SELECT 2; END";
     assert_eq!(texts(&format!("{function}; SELECT 1")), [function, "SELECT 1"]);
+    let block = "BEGIN ATOMIC SELECT r.end, 1 AS end FROM r; SELECT (CASE 1 WHEN 1 THEN 2 END) end; END";
+    for create in [
+        "CREATE FUNCTION g() RETURNS int BEGIN ATOMIC SELECT r.end FROM r; SELECT 1; END",
+        "CREATE FUNCTION g() RETURNS int BEGIN ATOMIC SELECT 1 AS begin, 2 AS case; END",
+        "create or replace procedure p() begin /* x */ atomic end",
+        "CREATE FUNCTION g() RETURNS int BEGIN ATOMIC; SELECT 1; ; END",
+        "CREATE FUNCTION g(begin atomic) RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "CREATE FUNCTION g() RETURNS int LANGUAGE sql AS 'SELECT 1' SET search_path TO begin, atomic",
+        "CREATE FUNCTION a.begin() RETURNS int RETURN 1",
+        &format!("CREATE FUNCTION g() RETURNS int SET a.begin TO begin {block}"),
+        "CREATE VIEW function AS SELECT function.begin atomic FROM (SELECT 1 AS begin) function",
+        "CREATE VIEW v AS SELECT function begin, a atomic FROM f",
+        "CREATE TABLE procedure (begin atomic)",
+        "CREATE VIEW a AS SELECT 1 AS function, begin atomic FROM b",
+    ] {
+        assert_eq!(texts(&format!("{create}; SET search_path TO x")), [create, "SET search_path TO x"]);
+    }
     let rule = "CREATE RULE r AS ON INSERT TO t DO (SELECT 1; SELECT 2)";
     assert_eq!(texts(&format!("{rule}; SELECT 1")), [rule, "SELECT 1"]);
     assert_eq!(texts("(SELECT 1); SELECT 2"), ["(SELECT 1)", "SELECT 2"]);
+}
+
+#[test]
+fn a_create_that_may_run_something_leaves_doubt() {
+    for sql in ["CREATE TABLE t AS VALUES (f())", "CREATE TABLE t AS SELECT f()", "CREATE VIEW f AS SELECT 1"]
+    {
+        assert!(flags(sql).has(Flags::UNSURE), "{sql}");
+    }
+    assert_eq!(flags("CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; END"), Flags::CHANGES_SCHEMA);
+    // What follows its end is hidden from the scanner.
+    let open = &pieces(b"CREATE FUNCTION f() BEGIN ATOMIC SELECT 1; SET search_path TO x", false)[0];
+    assert!(open.effect == Effect::Pin && open.flags.has(Flags::UNSURE), "{open:?}");
 }
 
 /// One Query must not keep a thread for long: no part of it is read more than a few times.
