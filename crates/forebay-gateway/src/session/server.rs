@@ -408,11 +408,18 @@ impl VirtualSession {
             _ => {}
         }
         self.copying = false;
-        if let Some(Request::Query(flags)) = self.answered() {
-            self.unsure_now |= flags.has(Flags::UNSURE);
+        let mut misread = false;
+        match self.answered() {
+            Some(Request::Query(flags)) => self.unsure_now |= flags.has(Flags::UNSURE),
+            Some(Request::Batch(batch)) => misread = !self.told_error && batch.at != batch.steps.len(),
+            _ => {}
         }
         if self.again(out) {
             return Ok(Way::Drop);
+        }
+        if misread && let Some(backend) = &mut self.backend {
+            // The server has read other statements in the text than the scanner.
+            (self.unsure, backend.spoilt) = (true, true);
         }
         self.unsure_now |= self.doubtful;
         (self.implicit, self.told_error) = (false, false);

@@ -441,3 +441,23 @@ fn a_portal_that_was_not_bound_is_not_answered_for() {
     scene.client(&[execute()]);
     assert_eq!(scene.sent(), ["E"], "the server knows that there is no such portal");
 }
+
+/// What the server has run in between may be any statement.
+#[test]
+fn another_number_of_answers_than_statements_leaves_doubt() {
+    for (answers, certain) in [(1, false), (2, true), (3, false)] {
+        let mut scene = Scene::attached();
+        scene.client(&[query("SELECT 1; SET search_path TO a")]);
+        scene.server(&vec![complete("SET"); answers]);
+        scene.server(&[ready(b'I')]);
+        let detach = if certain { Detach::Now } else { Detach::AfterReadingSettings };
+        assert_eq!(scene.session.can_detach(), detach, "{answers}");
+        assert_eq!(scene.session.detach().is_spoilt(), !certain, "{answers}");
+    }
+    // An error ends it before its end.
+    let mut scene = Scene::attached();
+    scene.client(&[query("SET search_path TO a; SELECT wrong")]);
+    scene.server(&[complete("SET"), error("42703", "wrong"), ready(b'I')]);
+    assert_eq!(scene.session.can_detach(), Detach::Now);
+    assert!(!scene.session.detach().is_spoilt());
+}
