@@ -12,7 +12,7 @@ use super::answer::{Answer, FAILING, HARMLESS, Step};
 use super::client::Verdict;
 use super::framing::Run;
 use super::requests::Request;
-use super::scan::{self, Effect, Flags, Piece};
+use super::scan::{self, Effect, Flags, MOST_STATEMENTS, Piece};
 use super::statements::Statement;
 use super::{Hold, Outbox, TransactionStatus, VirtualSession, min_messages};
 
@@ -35,6 +35,9 @@ enum Sent {
     With(Vec<String>),
 }
 
+/// A text does not become longer by more than this.
+const MOST_ADDED: usize = 1 << 20;
+
 /// Under this name the gateway prepares what it needs itself. No driver uses it.
 const OUR_NAME: &[u8] = b"\x01forebay";
 
@@ -47,6 +50,9 @@ pub(super) const NO_STATEMENT_ERROR: &[u8] = b"26000";
 impl VirtualSession {
     /// What to send for a Query, and what to expect. None if it depends on requests that are unanswered.
     pub(super) fn translate(&self, text: &[u8], pieces: Vec<Piece>) -> Option<Translation> {
+        if pieces.len() > MOST_STATEMENTS {
+            return Some(too_long());
+        }
         let holds = |effect: &Effect| {
             matches!(effect, Effect::Deallocate(_) | Effect::DeallocateAll | Effect::DiscardAll)
         };
@@ -125,6 +131,9 @@ impl VirtualSession {
                     quiet = more.len();
                     copied = piece.range.end;
                 }
+            }
+            if result.text.as_ref().is_some_and(|out| out.len() > text.len() + MOST_ADDED) {
+                return Some(too_long());
             }
             result.steps.push(Step { effect: piece.effect, answer });
             let silent = || Step { effect: Effect::None, answer: Answer::Quiet };
@@ -349,6 +358,21 @@ impl VirtualSession {
     pub(super) fn refuse(&mut self, error: ServerError, out: &mut Outbox) {
         write::bind(&mut out.to_server, b"", NO_STATEMENT);
         self.requests.push(Request::OurRefusal(Box::new(error)));
+    }
+}
+
+/// Instead of a text that would take much more memory than its length.
+fn too_long() -> Translation {
+    let error = ServerError::error("54000", "too many statements in one query")
+        .with_detail(format!(
+            "It is limited to {MOST_STATEMENTS} if one of them is SET, RESET, BEGIN, COMMIT or the like."
+        ))
+        .with_hint("Send its statements one by one, or in parts.");
+    Translation {
+        text: Some(FAILING.into()),
+        steps: vec![Step { effect: Effect::None, answer: Answer::Refuse(Box::new(error)) }],
+        flags: Flags::default(),
+        holds: false,
     }
 }
 

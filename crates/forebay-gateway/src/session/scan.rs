@@ -39,6 +39,9 @@ pub(super) enum Meaning {
     Pieces(Vec<Piece>),
 }
 
+/// Of a longer text, nobody gets more statements than these and one. It is refused, unless none of them leaves anything.
+pub(super) const MOST_STATEMENTS: usize = 10_000;
+
 /// Reads a text. `escapes`: whether a backslash escapes in plain strings.
 pub(super) fn read(sql: &[u8], escapes: bool) -> Meaning {
     let mut rest = Pieces::new(sql, escapes);
@@ -62,7 +65,7 @@ pub(super) fn read(sql: &[u8], escapes: bool) -> Meaning {
         }
         rest = Pieces::new(sql, escapes);
     }
-    pieces.extend(rest);
+    pieces.extend(rest.take(MOST_STATEMENTS + 1 - pieces.len()));
     Meaning::Pieces(pieces)
 }
 
@@ -76,7 +79,7 @@ pub(super) fn single(sql: &[u8], escapes: bool) -> (Flags, Effect) {
     }
 }
 
-/// All statements of a text.
+/// The statements of a text.
 pub(super) fn pieces(sql: &[u8], escapes: bool) -> Vec<Piece> {
-    Pieces::new(sql, escapes).collect()
+    Pieces::new(sql, escapes).take(MOST_STATEMENTS + 1).collect()
 }

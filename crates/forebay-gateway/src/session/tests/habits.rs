@@ -3,7 +3,7 @@
 use super::frames::{bare, bind, complete, error, execute, parse, query, ready};
 use super::scene::Scene;
 use crate::protocol::{HEADER, client};
-use crate::session::{Detach, Lost, Memory, Tied};
+use crate::session::{Detach, Lost, Memory, Tied, scan};
 
 #[test]
 fn a_refusal_is_the_answer_to_a_request_of_the_client() {
@@ -105,4 +105,35 @@ fn the_batch_of_asyncpg_is_answered_statement_by_statement() {
         scene.seen(),
         ["Tpg_advisory_unlock_all", "D", "CSELECT 1", "CCLOSE CURSOR ALL", "CUNLISTEN", "CRESET", "ZI"]
     );
+}
+
+/// What a session keeps of a text must not be many times as long.
+#[test]
+fn a_query_of_very_many_statements_is_refused() {
+    let many = "a;".repeat(scan::MOST_STATEMENTS);
+    let mut scene = Scene::new(&[("application_name", "a"), ("search_path", &"x".repeat(1_000))]);
+    scene.attach(Memory::default());
+    scene.server(&[complete("SET"), complete("SET"), ready(b'I')]);
+    scene.sent();
+    scene.seen();
+    for text in [format!("BEGIN;{many}"), "RESET ALL;".repeat(2_000), "reset search_path;".repeat(2_000)] {
+        scene.client(&[query(&text)]);
+        assert_eq!(scene.sent(), ["QSELECT 1/0"], "{}", &text[..8]);
+        scene.server(&[error("22012", "division by zero"), ready(b'I')]);
+        assert_eq!(scene.seen(), ["EE54000", "ZI"]);
+    }
+    // Nothing is kept of these.
+    scene.client(&[query(&many)]);
+    assert_eq!(scene.sent(), [format!("Q{many}")]);
+    assert_eq!(scan::pieces(many.repeat(2).as_bytes(), false).len(), scan::MOST_STATEMENTS + 1);
+}
+
+#[test]
+fn a_statement_is_gone_once() {
+    let mut scene = Scene::attached();
+    scene.client(&[parse("a", "SELECT 1"), parse("b", "SELECT 1"), bare(client::SYNC)]);
+    scene.server(&[bare(b'1'), bare(b'1'), ready(b'I')]);
+    scene.sent();
+    scene.client(&[query("DEALLOCATE a;DEALLOCATE b;DEALLOCATE a")]);
+    assert_eq!(scene.sent(), ["QSELECT 1    ;SELECT 1    ;SELECT 1/0  "]);
 }
