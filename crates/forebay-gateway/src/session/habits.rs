@@ -35,6 +35,9 @@ enum Sent {
     With(Vec<String>),
 }
 
+/// With more, a text waits until everything is answered: so not many of them are kept at a time.
+const FEW_STATEMENTS: usize = 100;
+
 /// A text does not become longer by more than this.
 const MOST_ADDED: usize = 1 << 20;
 
@@ -48,10 +51,13 @@ pub(super) const NO_STATEMENT: &[u8] = b"\x01forebay none";
 pub(super) const NO_STATEMENT_ERROR: &[u8] = b"26000";
 
 impl VirtualSession {
-    /// What to send for a Query, and what to expect. None if it depends on requests that are unanswered.
+    /// What to send for a Query, and what to expect. None if it waits for requests that are unanswered.
     pub(super) fn translate(&self, text: &[u8], pieces: Vec<Piece>) -> Option<Translation> {
         if pieces.len() > MOST_STATEMENTS {
             return Some(too_long());
+        }
+        if pieces.len() > FEW_STATEMENTS && !self.requests.is_empty() {
+            return None;
         }
         let holds = |effect: &Effect| {
             matches!(effect, Effect::Deallocate(_) | Effect::DeallocateAll | Effect::DiscardAll)

@@ -137,3 +137,15 @@ fn a_statement_is_gone_once() {
     scene.client(&[query("DEALLOCATE a;DEALLOCATE b;DEALLOCATE a")]);
     assert_eq!(scene.sent(), ["QSELECT 1    ;SELECT 1    ;SELECT 1/0  "]);
 }
+
+#[test]
+fn a_query_of_many_statements_waits_for_those_before_it() {
+    let many = format!("BEGIN{}", ";a".repeat(100));
+    let mut scene = Scene::attached();
+    scene.client(&[query(&many), query(&many)]);
+    assert_eq!(scene.sent(), [format!("Q{many}"), "H".to_owned()]);
+    scene.server(&[complete("BEGIN"), error("42601", "syntax error"), ready(b'I')]);
+    assert_eq!(scene.sent(), [format!("Q{many}")]);
+    scene.server(&[complete("BEGIN"), error("42601", "syntax error"), ready(b'I')]);
+    assert_eq!(scene.seen(), ["CBEGIN", "EE42601", "ZI", "CBEGIN", "EE42601", "ZI"]);
+}
