@@ -164,10 +164,14 @@ impl VirtualSession {
             Effect::Deallocate(name) if self.statements.get(name).statement.is_none() => {
                 Some(no_such_statement(name))
             }
-            Effect::DiscardAll if !alone => Some(
-                ServerError::error("25001", "DISCARD ALL cannot run inside a transaction block")
-                    .with_routine("PreventInTransactionBlock"),
-            ),
+            Effect::DiscardAll if !alone => {
+                let message = if self.implicit && self.status == TransactionStatus::Idle {
+                    "DISCARD ALL cannot be executed within a pipeline"
+                } else {
+                    "DISCARD ALL cannot run inside a transaction block"
+                };
+                Some(ServerError::error("25001", message).with_routine("PreventInTransactionBlock"))
+            }
             Effect::Set { .. } | Effect::SetMinMessagesLocal(_) => min_messages::refusal(effect),
             _ if flags.has(Flags::READS_SEQUENCE) && !wrote => Some(no_last_value(text)),
             _ => None,
@@ -272,7 +276,7 @@ impl VirtualSession {
         }
         let wrote =
             self.backend.as_ref().is_some_and(|backend| backend.wrote) || statement.flags.has(Flags::WRITES);
-        let alone = self.status == TransactionStatus::Idle;
+        let alone = self.status == TransactionStatus::Idle && !self.implicit;
         if let Some(error) = self.refusal(&step.effect, statement.flags, wrote, alone, statement.text()) {
             // Something unanswered may make the transaction fail, or end one that has failed.
             if !self.requests.is_empty() {

@@ -296,6 +296,8 @@ impl VirtualSession {
                 }
             }
             Effect::DiscardAll => {
+                // It commits at once.
+                self.implicit = false;
                 self.statements.deallocate_all();
                 self.settings = Arc::clone(self.start.settings());
                 self.forget_sequences();

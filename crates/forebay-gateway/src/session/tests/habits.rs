@@ -149,3 +149,23 @@ fn a_query_of_many_statements_waits_for_those_before_it() {
     scene.server(&[complete("BEGIN"), error("42601", "syntax error"), ready(b'I')]);
     assert_eq!(scene.seen(), ["CBEGIN", "EE42601", "ZI", "CBEGIN", "EE42601", "ZI"]);
 }
+
+/// It cannot take part in a transaction, and requests share one up to their Sync.
+#[test]
+fn discard_all_behind_another_request_is_refused() {
+    let mut scene = Scene::attached();
+    scene.client(&[parse("", "SELECT 1"), bind(""), execute()]);
+    scene.client(&[parse("", "DISCARD ALL"), bind(""), execute(), bare(client::SYNC)]);
+    scene.sent();
+    scene.server(&[bare(b'1'), bare(b'2'), complete("SELECT 1"), bare(b'1'), bare(b'2')]);
+    assert_eq!(scene.sent(), ["Bforebay none", "S"]);
+    scene.server(&[error("26000", "no such statement"), ready(b'I')]);
+    assert_eq!(scene.seen(), ["1", "2", "CSELECT 1", "1", "2", "EE25001", "ZI"]);
+    // Behind itself it runs.
+    for _ in 0..2 {
+        scene.client(&[parse("", "DISCARD ALL"), bind(""), execute()]);
+        scene.server(&[bare(b'1'), bare(b'2')]);
+        scene.server(&[complete("RESET")]);
+        assert_eq!(scene.seen(), ["1", "2", "CDISCARD ALL"]);
+    }
+}

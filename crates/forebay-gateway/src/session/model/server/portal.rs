@@ -66,8 +66,9 @@ impl ModelServer {
         self.begin();
         self.several = false;
         let result = self.run(name, &mut portal, limit, true);
-        self.executed |=
-            result.is_ok() && portal.prepared.op != Op::Empty && self.transaction != Transaction::None;
+        // DISCARD ALL commits at once.
+        let stays = !matches!(portal.prepared.op, Op::Empty | Op::DiscardAll);
+        self.executed |= result.is_ok() && stays && self.transaction != Transaction::None;
         if let Some(place) = self.portals.get_mut(name) {
             *place = portal;
         }
