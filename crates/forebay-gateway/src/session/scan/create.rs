@@ -41,7 +41,9 @@ pub(super) fn read(lexer: &mut Lexer<'_>, first: Range<usize>) -> Piece {
             b"or" if words == 1 => replaces = true,
             b"temp" | b"temporary" if words <= 4 => effect = Effect::Pin,
             // It may call anything, and is rare.
-            b"select" | b"values" | b"execute" if matches!(body, Body::None) => flags.add(Flags::UNSURE),
+            b"select" | b"values" if matches!(body, Body::None) => flags.add(Flags::UNSURE),
+            // Any statement that the client has prepared.
+            b"execute" if matches!(body, Body::None) => effect = Effect::Pin,
             _ => {}
         }
         previous = token;

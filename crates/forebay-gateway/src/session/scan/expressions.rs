@@ -13,6 +13,7 @@ pub(super) fn read(lexer: &mut Lexer<'_>, first: Token, mut range: Range<usize>,
     let reads = !flags.has(Flags::WRITES);
     let begin = lexer.clone();
     let is_select = lexer.text(&range).eq_ignore_ascii_case(b"select");
+    let explains = lexer.text(&range).eq_ignore_ascii_case(b"explain");
     // Whether a call may follow a parenthesis, and whether there are calls that `set_config` is not alone with.
     let (mut sets, mut operates, mut others) = (false, false, false);
     let mut effect = Effect::None;
@@ -84,6 +85,11 @@ pub(super) fn read(lexer: &mut Lexer<'_>, first: Token, mut range: Range<usize>,
                 let word = lexer.text(&at);
                 operates |=
                     [&b"distinct"[..], b"operator"].iter().any(|other| word.eq_ignore_ascii_case(other));
+                // EXPLAIN ANALYZE of any statement that the client has prepared.
+                if explains && word.eq_ignore_ascii_case(b"execute") {
+                    flags.add(Flags::WRITES);
+                    effect = Effect::Pin;
+                }
                 if reads && at.len() >= 4 && at.len() <= 6 {
                     let mut buffer = [0; 12];
                     if matches!(

@@ -82,7 +82,9 @@ impl Iterator for Pieces<'_> {
                 command::read(&mut self.lexer, word, range)
             }
             b"listen" | b"prepare" | b"declare" | b"load" => self.rest(range, Flags::WRITES, Effect::Pin),
-            b"do" | b"call" | b"execute" => {
+            // It may be any statement that the client has prepared.
+            b"execute" => self.rest(range, Flags::WRITES, Effect::Pin),
+            b"do" | b"call" => {
                 let mut flags = Flags::WRITES;
                 flags.add(Flags::UNSURE);
                 self.rest(range, flags, Effect::None)

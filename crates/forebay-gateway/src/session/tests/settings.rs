@@ -461,3 +461,23 @@ fn another_number_of_answers_than_statements_leaves_doubt() {
     assert_eq!(scene.session.can_detach(), Detach::Now);
     assert!(!scene.session.detach().is_spoilt());
 }
+
+/// What it takes back is not known, so nobody else may get the backend.
+#[test]
+fn a_savepoint_whose_name_is_spelt_with_escapes_pins() {
+    for (savepoint, rollback) in [("U&\"\\0061\"", "a"), ("a", "u&\"!0061\" uescape '!'")] {
+        let mut scene = Scene::attached();
+        scene.client(&[query(&format!(
+            "BEGIN; SAVEPOINT {savepoint}; SET search_path TO x; ROLLBACK TO {rollback}; COMMIT"
+        ))]);
+        scene.server(&["BEGIN", "SAVEPOINT", "SET", "ROLLBACK", "COMMIT"].map(complete));
+        scene.server(&[ready(b'I')]);
+        assert_eq!(scene.session.can_detach(), Detach::Not(Tied::Pinned), "{savepoint}");
+    }
+    let mut scene = Scene::attached();
+    scene.client(&[query("BEGIN; SAVEPOINT U&\"a\"; SET search_path TO x; ROLLBACK TO a; COMMIT")]);
+    scene.server(&["BEGIN", "SAVEPOINT", "SET", "ROLLBACK", "COMMIT"].map(complete));
+    scene.server(&[ready(b'I')]);
+    assert_eq!(scene.session.can_detach(), Detach::Now);
+    assert!(scene.session.settings.get("search_path").is_none());
+}
