@@ -164,14 +164,10 @@ impl VirtualSession {
             Effect::Deallocate(name) if self.statements.get(name).statement.is_none() => {
                 Some(no_such_statement(name))
             }
-            Effect::DiscardAll if !alone => {
-                let message = if self.implicit && self.status == TransactionStatus::Idle {
-                    "DISCARD ALL cannot be executed within a pipeline"
-                } else {
-                    "DISCARD ALL cannot run inside a transaction block"
-                };
-                Some(ServerError::error("25001", message).with_routine("PreventInTransactionBlock"))
-            }
+            Effect::DiscardAll if !alone => Some(
+                ServerError::error("25001", "DISCARD ALL cannot run inside a transaction block")
+                    .with_routine("PreventInTransactionBlock"),
+            ),
             Effect::Set { .. } | Effect::SetMinMessagesLocal(_) => min_messages::refusal(effect),
             _ if flags.has(Flags::READS_SEQUENCE) && !wrote => Some(no_last_value(text)),
             _ => None,

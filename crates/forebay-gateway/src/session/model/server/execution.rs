@@ -106,12 +106,10 @@ impl ModelServer {
             }
             Op::DiscardAll => {
                 if self.transaction != Transaction::Implicit || self.several || self.executed {
-                    let message = if self.executed && self.transaction == Transaction::Implicit {
-                        "DISCARD ALL cannot be executed within a pipeline"
-                    } else {
-                        "DISCARD ALL cannot run inside a transaction block"
-                    };
-                    return Err(routine(error("25001", message), "PreventInTransactionBlock"));
+                    return Err(routine(
+                        error("25001", "DISCARD ALL cannot run inside a transaction block"),
+                        "PreventInTransactionBlock",
+                    ));
                 }
                 self.statements.retain(|name, _| name.is_empty());
                 self.settings.reset_session();
