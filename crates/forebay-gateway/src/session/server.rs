@@ -407,12 +407,12 @@ impl VirtualSession {
             }
             _ => {}
         }
+        // Unless it has failed, each statement has an answer.
+        let misread = !self.told_error
+            && matches!(self.requests.first(), Some(Request::Batch(batch)) if batch.at != batch.steps.len());
         self.copying = false;
-        let mut misread = false;
-        match self.answered() {
-            Some(Request::Query(flags)) => self.unsure_now |= flags.has(Flags::UNSURE),
-            Some(Request::Batch(batch)) => misread = !self.told_error && batch.at != batch.steps.len(),
-            _ => {}
+        if let Some(Request::Query(flags)) = self.answered() {
+            self.unsure_now |= flags.has(Flags::UNSURE);
         }
         if self.again(out) {
             return Ok(Way::Drop);

@@ -12,3 +12,4 @@ mod role;
 mod scene;
 mod settings;
 mod statements;
+mod unsure;
