@@ -182,6 +182,8 @@ impl Statement<'_, '_> {
             Effect::Set { name, text } if &*name == min_messages::NAME => {
                 (Effect::SetMinMessagesLocal(text), false)
             }
+            // Up to the end of its transaction, a reset of the role is not in vain.
+            Effect::Role { .. } => (Effect::None, true),
             // A seed stays, and a name that cannot be read may be that.
             Effect::Pin if self.setting(1).is_none_or(|(name, _)| &*name == "seed") => (Effect::Pin, false),
             _ => (Effect::None, false),

@@ -14,25 +14,26 @@ const LONGEST_VALUE: usize = 4096;
 pub(super) enum Setting {
     /// A setting that the server lists.
     Plain,
-    /// One that it does not list, such as `role` or `app.tenant`, or that cannot be told from the text.
+    /// One that it does not list, such as `role`, `seed` or `app.tenant`, or that cannot be told from the text.
     Hidden,
-    /// Any, until the end of the transaction.
+    /// Any but a role, until the end of the transaction.
     Local,
 }
 
 impl Setting {
     /// Reads the arguments of the call, behind its parenthesis. Where they end, too: a call within them is not read again.
     pub(super) fn read(mut lexer: Lexer<'_>) -> (Self, usize) {
-        let plain = lexer.next().is_some_and(|(token, at)| {
+        let name = lexer.next().and_then(|(token, at)| {
             let literal = lexer.text(&at).strip_prefix(b"'").and_then(|text| text.strip_suffix(b"'"));
             let hidden = |text: &[u8]| {
-                let own = [&b"role"[..], b"session_authorization"];
+                let own = [&b"role"[..], b"seed", b"session_authorization"];
                 own.iter().any(|name| text.eq_ignore_ascii_case(name))
             };
-            let simple = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-            token == Token::Literal && literal.is_some_and(|text| text.iter().all(simple) && !hidden(text))
+            let simple = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(*byte, b'_' | b'.');
+            let is_known = token == Token::Literal
+                && lexer.clone().next().is_some_and(|(_, at)| lexer.text(&at) == b",");
+            literal.filter(|text| is_known && text.iter().all(simple) && !hidden(text))
         });
-        let plain = plain && lexer.clone().next().is_some_and(|(_, at)| lexer.text(&at) == b",");
         // With `true` at the end, it ends with the transaction.
         let (mut depth, mut last, mut before) = (0_usize, (Token::Open, 0..0), 0..0);
         while let Some((token, at)) = lexer.next() {
@@ -47,12 +48,12 @@ impl Setting {
         let local = last.0 == Token::Word
             && lexer.text(&last.1).eq_ignore_ascii_case(b"true")
             && lexer.text(&before) == b",";
-        let setting = if local {
-            Self::Local
-        } else if plain {
-            Self::Plain
-        } else {
-            Self::Hidden
+        let setting = match name {
+            Some(_) if local => Self::Local,
+            Some(name) if !name.contains(&b'.') => Self::Plain,
+            // It may be a role up to the end of the transaction, and nothing behind that.
+            None if local => Self::Plain,
+            _ => Self::Hidden,
         };
         (setting, lexer.position())
     }

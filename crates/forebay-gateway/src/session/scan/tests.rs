@@ -64,6 +64,8 @@ fn calls_of_unknown_functions_leave_doubt() {
         ("SELECT set_config('a.b', 'c', false) FROM t", Effect::Pin),
         ("SELECT set_config('a' || 'b', 'c', f(1))", Effect::Pin),
         ("SELECT set_config('a.b', f('c'), true)", Effect::None),
+        ("SELECT set_config('role', f('c'), true)", Effect::None),
+        ("SELECT set_config('seed', '0.5', false)", Effect::Pin),
         ("SELECT set_config('a', 'c', false) FROM t", Effect::None),
         ("SELECT set_config('a', 'c', false), abs(nextval('s'))", Effect::Pin),
         ("SELECT set_config('a', $1, false), abs(lastval())", Effect::Pin),
@@ -85,6 +87,8 @@ fn calls_of_unknown_functions_leave_doubt() {
         "SELECT pg_catalog.set_config('a', f('b'), false)",
         "SELECT count(*), my_function(1) FROM t",
         "SELECT other.now()",
+        "SELECT set_config('role', 'a', true)",
+        "SELECT set_config($1, 'a', true)",
         "SELECT 'x' OPERATOR(pg_catalog.||) set_config('a', 'b', false)",
         "SELECT (1) operator(pg_catalog.+) my_function(2)",
         "SELECT \"Now\"()",
@@ -104,6 +108,9 @@ fn calls_of_unknown_functions_leave_doubt() {
         "SELECT setting FROM pg_settings",
     ] {
         assert_eq!(flags(sql), Flags::default(), "{sql}");
+    }
+    for name in ["search_path", "app.tenant"] {
+        assert_eq!(flags(&format!("SELECT set_config('{name}', $1, true)")), Flags::WRITES);
     }
     for sql in
         ["COPY t (a, b) FROM STDIN", "COPY s.t(a) TO STDOUT", "COPY (SELECT count(*) FROM t) TO STDOUT"]

@@ -39,7 +39,13 @@ fn the_own_role_needs_no_reset() {
     assert_eq!(short(&scene.out.to_client), ["CSET", "CRESET", "ZI"]);
     assert!(!scene.session.detach().is_spoilt());
     // One that was set must be.
-    for sql in ["SET ROLE a;RESET ROLE", "SELECT my_function();RESET ROLE"] {
+    for sql in [
+        "SET ROLE a;RESET ROLE",
+        "SELECT my_function();RESET ROLE",
+        "SET LOCAL ROLE a;RESET ROLE",
+        "SELECT set_config('role', 'a', true);RESET ROLE",
+        "BEGIN;SET LOCAL SESSION AUTHORIZATION a;RESET SESSION AUTHORIZATION",
+    ] {
         let mut scene = Scene::attached();
         scene.client(&[query(sql)]);
         assert_eq!(scene.sent(), [format!("Q{sql}")]);
