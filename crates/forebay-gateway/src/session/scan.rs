@@ -74,8 +74,9 @@ pub(super) fn single(sql: &[u8], escapes: bool) -> (Flags, Effect) {
     let mut pieces = Pieces::new(sql, escapes);
     match (pieces.next(), pieces.next()) {
         (Some(only), None) => (only.flags, only.effect),
-        // The server refuses several in one prepared statement.
-        _ => (Flags::default(), Effect::None),
+        (None, _) => (Flags::default(), Effect::None),
+        // The server refuses several in one prepared statement. If it does not, it has read another text than this.
+        _ => (Flags::UNSURE, Effect::Pin),
     }
 }
 

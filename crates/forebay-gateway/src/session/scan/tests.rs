@@ -493,3 +493,11 @@ fn a_name_is_the_same_in_quotes_of_any_kind() {
         [role(Some("\"Role\" = r")), role(None), role(None)]
     );
 }
+
+/// The server refuses it, so it never runs. If it does run, it is something else.
+#[test]
+fn several_statements_in_one_that_is_prepared_may_be_anything() {
+    assert_eq!(single(b"SELECT 1; SELECT 2", false), (Flags::UNSURE, Effect::Pin));
+    assert_eq!(single(b" ; SELECT 1;", false), (Flags::default(), Effect::None));
+    assert_eq!(single(b" ;", false), (Flags::default(), Effect::None));
+}
