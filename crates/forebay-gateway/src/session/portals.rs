@@ -15,13 +15,20 @@ pub(super) struct Portal {
     pub(super) spent: bool,
 }
 
+impl Portal {
+    /// How many bytes it takes under this name, roughly, without a statement that others have, too.
+    fn size(&self, name: &[u8]) -> usize {
+        OVERHEAD + name.len() + self.statement.size_in_portal()
+    }
+}
+
 /// All portals. They end with the transaction.
 #[derive(Debug, Default)]
 pub(super) struct Portals {
     unnamed: Option<Portal>,
     named: BTreeMap<Box<[u8]>, Portal>,
-    /// How many bytes their names take.
-    names: usize,
+    /// How many bytes those with a name take, roughly, without statements that others have, too.
+    size: usize,
 }
 
 /// What a portal takes beside its name, roughly.
@@ -49,32 +56,34 @@ impl Portals {
         let portal = Portal { statement, since, spent: false };
         if name.is_empty() {
             self.unnamed = Some(portal);
-        } else if self.named.insert(name.into(), portal).is_none() {
-            self.names += name.len();
+        } else {
+            self.size += portal.size(name);
+            let before = self.named.insert(name.into(), portal);
+            self.size -= before.map_or(0, |before| before.size(name));
         }
     }
 
     pub(super) fn remove(&mut self, name: &[u8]) {
         if name.is_empty() {
             self.unnamed = None;
-        } else if self.named.remove(name).is_some() {
-            self.names -= name.len();
+        } else {
+            self.size -= self.named.remove(name).map_or(0, |portal| portal.size(name));
         }
     }
 
-    /// How many bytes they take, roughly, without their statements.
-    pub(super) fn size(&self) -> usize {
-        self.names + self.named.len() * OVERHEAD
+    /// How many bytes they take, roughly, without statements that others have, too.
+    pub(super) const fn size(&self) -> usize {
+        self.size
     }
 
     /// How many bytes the statements take, roughly, that nothing but portals with a name keeps: others have their names now.
     pub(super) fn size_of_replaced(&self, statements: &Statements) -> usize {
         let replaced = self.named.values().map(|portal| &portal.statement).filter(|statement| {
             let now = statements.get(&statement.name).statement.as_ref();
-            !now.is_some_and(|now| Arc::ptr_eq(now, statement))
+            !now.is_some_and(|now| now.shares_text(statement))
         });
         let each: BTreeMap<_, usize> =
-            replaced.map(|statement| (Arc::as_ptr(statement), statement.size())).collect();
+            replaced.map(|statement| (statement.place(), statement.size())).collect();
         each.values().sum()
     }
 
@@ -87,7 +96,7 @@ impl Portals {
         self.unnamed.take_if(|portal| portal.since < segment);
         if !self.named.is_empty() {
             self.named.retain(|_, portal| portal.since >= segment);
-            self.names = self.named.keys().map(|name| name.len()).sum();
+            self.size = self.named.iter().map(|(name, portal)| portal.size(name)).sum();
         }
     }
 

@@ -22,9 +22,7 @@ impl VirtualSession {
         if types.len() < 2 {
             return Err(malformed());
         }
-        if self.requests.kept() > self.limits.max_statement_bytes {
-            // They are needed in case that the server skips a request, until that is answered.
-            self.drain(run, out);
+        if self.keeps_too_much(run, out) {
             return Ok(Verdict::Hold);
         }
         let slot = self.statements.get(name);
@@ -76,24 +74,33 @@ impl VirtualSession {
     ) -> Result<Verdict, Violation> {
         let (portal, rest) = split_string(body).ok_or_else(malformed)?;
         let (name, rest) = split_string(rest).ok_or_else(malformed)?;
-        if !self.provide(name, run, out) {
+        if self.keeps_too_much(run, out) || !self.provide(name, run, out) {
             return Ok(Verdict::Hold);
         }
+        let statement = self.statements.get(name).statement.clone();
+        let statement = statement.map(|statement| set_by(&statement, rest).map_or(statement, Arc::new));
+        let own = statement.as_ref().map_or(0, |statement| statement.size_in_portal());
         if self.portals.count() >= self.limits.max_statements
-            || self.kept() + portal.len() > self.limits.max_statement_bytes
+            || self.kept() + portal.len() + own > self.limits.max_statement_bytes
         {
             return Err(Violation::new(ServerError::fatal("54000", "too many portals")));
         }
-        match self.statements.get(name).statement.clone() {
-            Some(statement) => {
-                let statement = set_by(&statement, rest).map_or(statement, Arc::new);
-                self.portals.put(portal, statement, self.segment);
-            }
+        match statement {
+            Some(statement) => self.portals.put(portal, statement, self.segment),
             None => self.portals.remove(portal),
         }
         self.requests.push(Request::Bind);
         self.unsynced = true;
         Ok(Verdict::Pass)
+    }
+
+    /// Whether unanswered requests keep too much. Then the client's frames wait until they are answered.
+    fn keeps_too_much(&mut self, run: &mut Run<'_>, out: &mut Outbox) -> bool {
+        let too_much = self.requests.keep_more_than(self.limits.max_statement_bytes);
+        if too_much {
+            self.drain(run, out);
+        }
+        too_much
     }
 
     /// How many bytes statements and portals take, roughly.

@@ -91,11 +91,15 @@ impl Request {
         )
     }
 
-    /// How many bytes it keeps of what it changes, roughly.
+    /// How many bytes it keeps, roughly: of what it changes, in case that the server skips it, and of what its answer is understood by.
     fn kept(&self) -> usize {
         let change = match self {
             Self::Parse(change) | Self::OurParse(change) | Self::Forgets(change) => change,
             Self::Close(Some(change)) | Self::OurClose(Some(change)) => change,
+            Self::Execute(_, Some(statement)) | Self::DescribePortal(Some(statement)) => {
+                return statement.size();
+            }
+            Self::Batch(batch) => return batch.steps.capacity() * size_of::<Step>(),
             _ => return 0,
         };
         change.name.len() + change.before.statement.as_ref().map_or(0, |statement| statement.size())
@@ -118,7 +122,7 @@ pub(super) struct Requests {
     queue: VecDeque<Request>,
     /// How many of the client's end a segment.
     segments: u64,
-    /// How many bytes they keep of what they change, roughly.
+    /// How many bytes they keep, roughly. Some of it may be gone already.
     kept: usize,
 }
 
@@ -165,12 +169,21 @@ impl Requests {
         self.queue.push_back(request);
     }
 
-    /// How many bytes they keep of what they change, roughly.
+    /// Whether they keep more bytes than this, roughly.
+    pub(super) fn keep_more_than(&mut self, limit: usize) -> bool {
+        if self.kept > limit {
+            self.count_kept();
+        }
+        self.kept > limit
+    }
+
+    /// How many bytes they keep at most, roughly.
+    #[cfg(test)]
     pub(super) const fn kept(&self) -> usize {
         self.kept
     }
 
-    /// Changes have moved.
+    /// Changes have moved, or answers have taken something.
     fn count_kept(&mut self) {
         self.kept = self.queue.iter().map(Request::kept).sum();
     }

@@ -11,9 +11,9 @@ use crate::protocol::split_string;
 /// A prepared statement as the client gave it.
 #[derive(Debug)]
 pub(super) struct Statement {
-    pub(super) name: Box<[u8]>,
+    pub(super) name: Arc<[u8]>,
     /// What follows the name in its Parse, as it goes to a server: the text with its zero byte, and the types of the parameters.
-    rest: Box<[u8]>,
+    rest: Arc<[u8]>,
     pub(super) flags: Flags,
     /// What its execution leaves in the session. Most leave nothing.
     pub(super) step: Option<Box<Step>>,
@@ -21,6 +21,8 @@ pub(super) struct Statement {
     pub(super) columns: OnceLock<Columns>,
     /// The types of the parameters that the client has seen: the body of a ParameterDescription.
     parameters: OnceLock<Box<[u8]>>,
+    /// A portal has it alone. Its name and its text are those of the one that was prepared.
+    of_portal: bool,
 }
 
 impl Statement {
@@ -32,13 +34,31 @@ impl Statement {
             step,
             columns: OnceLock::new(),
             parameters: OnceLock::new(),
+            of_portal: false,
         }
     }
 
     /// The same, as a portal runs it whose parameter says what it does.
     pub(super) fn that_does(&self, effect: Effect) -> Self {
-        let step = Some(Box::new(Step { effect, answer: Answer::Pass }));
-        Self::new(&self.name, self.rest.to_vec(), Flags::default(), step)
+        Self {
+            name: Arc::clone(&self.name),
+            rest: Arc::clone(&self.rest),
+            flags: Flags::default(),
+            step: Some(Box::new(Step { effect, answer: Answer::Pass })),
+            columns: OnceLock::new(),
+            parameters: OnceLock::new(),
+            of_portal: true,
+        }
+    }
+
+    /// Whether the text of both is kept once.
+    pub(super) fn shares_text(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.rest, &other.rest)
+    }
+
+    /// Where its text is kept.
+    pub(super) fn place(&self) -> *const u8 {
+        self.rest.as_ptr()
     }
 
     pub(super) fn text(&self) -> &[u8] {
@@ -65,9 +85,38 @@ impl Statement {
         self.columns.get_or_init(|| Columns::of(body));
     }
 
-    /// How many bytes it takes, roughly.
+    /// How many bytes it takes, roughly. The name is also where it is found.
     pub(super) fn size(&self) -> usize {
-        OVERHEAD + self.name.len() + self.rest.len() + self.parameters.get().map_or(0, |types| types.len())
+        let parameters = self.parameters.get().map_or(0, |types| types.len());
+        OVERHEAD + 2 * self.name.len() + self.rest.len() + parameters + self.step_size()
+    }
+
+    /// How many of them a portal keeps that has it alone.
+    pub(super) fn size_in_portal(&self) -> usize {
+        if self.of_portal { OVERHEAD + self.step_size() } else { 0 }
+    }
+
+    fn step_size(&self) -> usize {
+        self.step.as_deref().map_or(0, |step| text_size(&step.effect))
+    }
+}
+
+/// How many bytes of texts an effect keeps.
+fn text_size(effect: &Effect) -> usize {
+    match effect {
+        Effect::Set { name, text } => name.len() + text.len(),
+        Effect::SetConfig { name, assignment } => name.len() + assignment.text().len(),
+        Effect::SetConfigTo { name, .. } => name.len(),
+        Effect::SetDefault(text)
+        | Effect::SetMinMessagesLocal(text)
+        | Effect::LocalDefault(text)
+        | Effect::Reset(text)
+        | Effect::Role { text: Some(text), .. } => text.len(),
+        Effect::Savepoint(name)
+        | Effect::Release(name)
+        | Effect::RollbackTo(name)
+        | Effect::Deallocate(name) => name.len(),
+        _ => 0,
     }
 }
 

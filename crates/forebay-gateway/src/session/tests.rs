@@ -5,6 +5,7 @@ mod chain;
 mod conflict;
 mod drain;
 mod frames;
+mod growth;
 mod habits;
 mod limits;
 mod lost;

@@ -1,0 +1,109 @@
+//! What a client can make a session keep while it does not let everything be answered.
+
+use super::frames::{bare, complete, execute, parse, ready};
+use super::scene::Scene;
+use crate::protocol::{client, write};
+use crate::session::{Memory, Outbox, Reported, SessionLimits, StartSettings, VirtualSession};
+
+const LIMIT: usize = 100_000;
+
+fn scene() -> Scene {
+    let limits =
+        SessionLimits { max_statement_bytes: LIMIT, max_statements: 100, ..SessionLimits::default() };
+    let mut session = VirtualSession::new(StartSettings::default(), limits);
+    session.attach(Memory::default(), &Reported::default(), &mut Outbox::default());
+    Scene { session, out: Outbox::default() }
+}
+
+/// A Bind with a text for its only parameter.
+fn bind_to(portal: &str, statement: &str, value: &str) -> Vec<u8> {
+    let mut frame = Vec::new();
+    write::frame(&mut frame, client::BIND, |out| {
+        for name in [portal, statement] {
+            out.extend_from_slice(name.as_bytes());
+            out.push(0);
+        }
+        out.extend_from_slice(&[0, 0, 0, 1]);
+        out.extend_from_slice(&u32::try_from(value.len()).unwrap().to_be_bytes());
+        out.extend_from_slice(value.as_bytes());
+        out.extend_from_slice(&[0, 0]);
+    });
+    frame
+}
+
+/// What a portal sets is its own. The text of its statement is not.
+#[test]
+fn portals_of_a_statement_share_its_text() {
+    let sets = format!("SELECT set_config('TimeZone', $1, false) --{}", "x".repeat(50_000));
+    let mut scene = scene();
+    scene.client(&[parse("s", &sets)]);
+    let before = scene.session.statements.size();
+    for count in 0..50 {
+        scene.client(&[bind_to(&format!("p{count}"), "s", "UTC")]);
+    }
+    let statement = scene.session.statements.get(b"s").statement.clone().unwrap();
+    for count in 0..50 {
+        let portal = scene.session.portals.get(format!("p{count}").as_bytes()).unwrap();
+        assert!(
+            portal.statement.step.is_some() && portal.statement.text().as_ptr() == statement.text().as_ptr()
+        );
+    }
+    assert_eq!(scene.session.statements.size(), before);
+    assert_eq!(scene.session.portals.size_of_replaced(&scene.session.statements), 0);
+    // What is its own counts.
+    let kept = scene.session.portals.size();
+    assert!((50 * 200..50 * 500).contains(&kept), "{kept}");
+    let value = "x".repeat(4_000);
+    let refused = (0..50).find_map(|count| {
+        let frame = bind_to(&format!("long{count}"), "s", &value);
+        Some((count, scene.session.from_client(&frame, &mut scene.out).err()?.0.sqlstate))
+    });
+    assert_eq!(refused, Some((7, "54000".into())));
+    // The name of the statement is gone, and the text is still kept: once.
+    let mut closed = Vec::new();
+    write::close_statement(&mut closed, b"s");
+    scene.client(&[closed]);
+    let replaced = scene.session.portals.size_of_replaced(&scene.session.statements);
+    assert!((50_000..60_000).contains(&replaced), "{replaced}");
+    for count in 0..50 {
+        scene.session.portals.remove(format!("p{count}").as_bytes());
+        scene.session.portals.remove(format!("long{count}").as_bytes());
+    }
+    assert_eq!(scene.session.portals.size(), 0);
+}
+
+/// An Execute that is not answered keeps what its portal sets.
+#[test]
+fn portals_without_a_name_are_executed_only_as_fast_as_they_are_answered() {
+    let mut scene = scene();
+    let answer = || [bare(b'2'), complete("SELECT 1")].concat();
+    scene.client(&[parse("s", "SELECT set_config('TimeZone', $1, false)")]);
+    scene.server(&[bare(b'1')]);
+    let (mut sent, mut waited) = (0, 0);
+    while sent < 500 {
+        scene.client(&[bind_to("", "s", &"x".repeat(4_000)), execute()]);
+        sent += 1;
+        assert!(scene.session.requests.kept() < LIMIT + 5_000, "{}", scene.session.requests.kept());
+        if !scene.session.takes_more() {
+            waited += 1;
+            assert_eq!(scene.sent().last().map(String::as_str), Some("H"));
+            let unanswered = scene.session.requests.len() / 2;
+            scene.server(&vec![answer(); unanswered]);
+            assert!(scene.session.takes_more());
+        }
+    }
+    assert!((15..50).contains(&waited), "{waited}");
+    // Those that were answered do not count.
+    let mut scene = self::scene();
+    scene.client(&[parse("s", "SELECT set_config('TimeZone', $1, false)")]);
+    scene.server(&[bare(b'1')]);
+    scene.client(&[bind_to("", "s", &"x".repeat(4_000)), execute()]);
+    for _ in 0..500 {
+        scene.client(&[bind_to("", "s", &"x".repeat(4_000)), execute()]);
+        scene.server(&[answer()]);
+        assert!(scene.session.takes_more(), "two are unanswered at most");
+    }
+    scene.client(&[bare(client::SYNC)]);
+    scene.server(&[answer(), ready(b'I')]);
+    assert!(scene.session.is_idle());
+}
