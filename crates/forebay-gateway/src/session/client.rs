@@ -175,7 +175,7 @@ impl VirtualSession {
             client::BIND => self.bind(body, run, out),
             client::DESCRIBE => self.describe(body, run, out),
             client::EXECUTE => self.execute(body, run, out),
-            client::CLOSE => self.close(body),
+            client::CLOSE => self.close(body, run, out),
             client::SYNC => {
                 self.requests.push(Request::Sync);
                 (self.unsynced, self.skipping) = (false, false);

@@ -22,7 +22,7 @@ impl VirtualSession {
         if types.len() < 2 {
             return Err(malformed());
         }
-        if self.keeps_too_much(run, out) {
+        if self.keeps_too_much(run, out) || self.has_too_many_names(run, out) {
             return Ok(Verdict::Hold);
         }
         let slot = self.statements.get(name);
@@ -103,6 +103,32 @@ impl VirtualSession {
         too_much
     }
 
+    /// Whether names without a statement take too much, or the place of others. They are forgotten when everything is answered. Until then, the
+    /// client's frames wait.
+    fn has_too_many_names(&mut self, run: &mut Run<'_>, out: &mut Outbox) -> bool {
+        if self.requests.is_empty() {
+            self.statements.tidy();
+        }
+        let spare = self.statements.spare();
+        let takes_place = spare > 0 && self.statements.count() >= self.limits.max_statements;
+        if !takes_place && spare <= self.limits.max_statement_bytes {
+            return false;
+        }
+        run.flush(&mut out.to_server);
+        // The client has deallocated these, and the backend has them still.
+        for name in self.statements.left_on_backend() {
+            self.close_on_backend(&name, out);
+        }
+        self.drain(run, out);
+        true
+    }
+
+    /// Whether there is no statement of this name, whatever becomes of what is unanswered.
+    fn is_settled_free(&self, name: &[u8]) -> bool {
+        let slot = self.statements.get(name);
+        slot.is_free() && (self.requests.is_empty() || slot.since < self.answered_segment)
+    }
+
     /// How many bytes statements and portals take, roughly.
     fn kept(&self) -> usize {
         self.statements.size() + self.portals.size()
@@ -169,11 +195,21 @@ impl VirtualSession {
         Ok(Verdict::Pass)
     }
 
-    pub(super) fn close(&mut self, body: &[u8]) -> Result<Verdict, Violation> {
+    pub(super) fn close(
+        &mut self,
+        body: &[u8],
+        run: &mut Run<'_>,
+        out: &mut Outbox,
+    ) -> Result<Verdict, Violation> {
         let (&kind, rest) = body.split_first().ok_or_else(malformed)?;
         let (name, _) = split_string(rest).ok_or_else(malformed)?;
         let change = match kind {
+            // Whether this one is skipped or not, there is nothing.
+            b'S' if self.is_settled_free(name) => None,
             b'S' => {
+                if self.keeps_too_much(run, out) || self.has_too_many_names(run, out) {
+                    return Ok(Verdict::Hold);
+                }
                 if self.statements.get(name).differs() {
                     self.hold_at_boundary();
                 }

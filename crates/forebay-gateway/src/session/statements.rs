@@ -139,6 +139,11 @@ impl Slot {
         Self { statement: None, on_backend: false, unverified: false, since }
     }
 
+    /// How many bytes it takes as one without a statement, roughly, under this name.
+    fn spare_size(&self, name: &[u8]) -> usize {
+        if self.statement.is_none() { OVERHEAD + name.len() } else { 0 }
+    }
+
     pub(super) const fn is_free(&self) -> bool {
         self.statement.is_none() && !self.on_backend
     }
@@ -166,6 +171,8 @@ pub(super) struct Statements {
     foreign_unnamed: bool,
     /// About how many names are free. They are kept while something is unanswered that changed them.
     free: usize,
+    /// How many bytes the names take that have no statement, roughly: free ones, and those that only the backend has.
+    spare: usize,
 }
 
 static FREE: Slot = Slot::free(0);
@@ -182,7 +189,10 @@ impl Statements {
         let before = if name.is_empty() {
             std::mem::replace(&mut self.unnamed, slot)
         } else {
-            self.named.insert(name.into(), slot).unwrap_or_default()
+            self.spare += slot.spare_size(name);
+            let before = self.named.insert(name.into(), slot);
+            self.spare -= before.as_ref().map_or(0, |before| before.spare_size(name));
+            before.unwrap_or_default()
         };
         let freed = before.statement.as_ref().map_or(0, |statement| statement.size());
         self.size = self.size.saturating_sub(freed);
@@ -235,7 +245,23 @@ impl Statements {
         if self.free > 0 {
             self.named.retain(|_, slot| !slot.is_free());
             self.free = 0;
+            self.count_spare();
         }
+    }
+
+    fn count_spare(&mut self) {
+        self.spare = self.named.iter().map(|(name, slot)| slot.spare_size(name)).sum();
+    }
+
+    /// How many bytes the names take that have no statement, roughly.
+    pub(super) const fn spare(&self) -> usize {
+        self.spare
+    }
+
+    /// The names that only the backend has.
+    pub(super) fn left_on_backend(&self) -> Vec<Box<[u8]>> {
+        let left = self.named.iter().filter(|(_, slot)| slot.statement.is_none() && slot.on_backend);
+        left.map(|(name, _)| name.clone()).collect()
     }
 
     pub(super) fn count(&self) -> usize {
@@ -268,6 +294,7 @@ impl Statements {
             slot.on_backend
         });
         self.size = unnamed;
+        self.count_spare();
     }
 
     /// The backend leaves: the names that it has, and whether it has an unnamed one.
@@ -281,6 +308,7 @@ impl Statements {
             }
             slot.statement.is_some()
         });
+        self.spare = 0;
         (names, unnamed)
     }
 }

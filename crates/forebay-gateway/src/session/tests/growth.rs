@@ -1,8 +1,9 @@
 //! What a client can make a session keep while it does not let everything be answered.
 
-use super::frames::{bare, complete, execute, parse, ready};
+use super::frames::{bare, bind, column, complete, error, execute, parse, query, ready};
 use super::scene::Scene;
 use crate::protocol::{client, write};
+use crate::session::requests::Request;
 use crate::session::{Memory, Outbox, Reported, SessionLimits, StartSettings, VirtualSession};
 
 const LIMIT: usize = 100_000;
@@ -106,4 +107,88 @@ fn portals_without_a_name_are_executed_only_as_fast_as_they_are_answered() {
     scene.client(&[bare(client::SYNC)]);
     scene.server(&[answer(), ready(b'I')]);
     assert!(scene.session.is_idle());
+}
+
+/// A row of one column that is NULL.
+fn row() -> Vec<u8> {
+    let mut frame = Vec::new();
+    write::frame(&mut frame, b'D', |out| out.extend_from_slice(&[0, 1, 0xff, 0xff, 0xff, 0xff]));
+    frame
+}
+
+fn close(name: &str) -> Vec<u8> {
+    let mut frame = Vec::new();
+    write::close_statement(&mut frame, name.as_bytes());
+    frame
+}
+
+/// Names that nobody has prepared are not kept, and those that were closed only until that is answered.
+#[test]
+fn names_that_are_closed_are_not_kept_without_limit() {
+    let name = |count: usize| format!("{}{count}", "x".repeat(1_000));
+    let mut scene = scene();
+    scene.client(&[parse("s", "SELECT 1")]);
+    for count in 0..1_000 {
+        scene.client(&[close(&name(count)), close("")]);
+    }
+    assert!(scene.session.takes_more());
+    assert_eq!((scene.session.statements.count(), scene.session.statements.spare()), (1, 0));
+    assert_eq!(scene.session.requests.len(), 2_001);
+    // What is under way may have prepared one.
+    let mut scene = self::scene();
+    let mut waited = 0;
+    scene.client(&[parse(&name(0), "SELECT 1")]);
+    for count in 0..500 {
+        // Something is unanswered at any time.
+        scene.client(&[close(&name(count)), parse(&name(count + 1), "SELECT 1")]);
+        assert!(scene.session.statements.spare() <= LIMIT + 2_000, "{}", scene.session.statements.spare());
+        assert!(scene.session.statements.count() <= 101, "{}", scene.session.statements.count());
+        if !scene.session.takes_more() {
+            waited += 1;
+            assert_eq!(scene.sent().last().map(String::as_str), Some("H"));
+        }
+        while scene.session.requests.len() > 1 || !scene.session.takes_more() {
+            let parsed = matches!(scene.session.requests.first(), Some(Request::Parse(_)));
+            scene.server(&[bare(if parsed { b'1' } else { b'3' })]);
+        }
+    }
+    assert!((4..10).contains(&waited), "{waited}");
+    scene.client(&[bare(client::SYNC)]);
+    scene.server(&[bare(b'1'), ready(b'I')]);
+    assert_eq!((scene.session.statements.count(), scene.session.statements.spare()), (1, 0));
+    // A name that an earlier segment closes, which may be skipped, is closed again.
+    let mut scene = self::scene();
+    scene.client(&[parse("s", "SELECT 1"), bare(client::SYNC)]);
+    scene.server(&[bare(b'1'), ready(b'I')]);
+    scene.client(&[bind("none"), close("s"), bare(client::SYNC), close("s"), bare(client::SYNC)]);
+    scene.server(&[error("26000", "no statement"), ready(b'I')]);
+    scene.server(&[bare(b'3'), ready(b'I')]);
+    assert_eq!(scene.session.statements.count(), 0);
+}
+
+/// The server does not hear of DEALLOCATE. Drivers that count their names up must not run out of them.
+#[test]
+fn names_that_are_deallocated_give_place_to_others() {
+    for (sql, tag) in [("DEALLOCATE s", "DEALLOCATE"), ("DEALLOCATE ALL", "DEALLOCATE ALL")] {
+        let mut scene = scene();
+        let mut waited = 0;
+        for count in 0..350 {
+            let name = format!("s{count}");
+            scene.client(&[parse(&name, "SELECT 1"), bare(client::SYNC)]);
+            if !scene.session.takes_more() {
+                waited += 1;
+                let sent = scene.sent();
+                assert_eq!((sent.len(), &*sent[100]), (101, "H"), "{sent:?}");
+                scene.server(&vec![bare(b'3'); 100]);
+                assert_eq!(scene.sent(), [format!("P{name}SELECT 1"), "S".to_owned()]);
+            }
+            scene.server(&[bare(b'1'), ready(b'I')]);
+            let sql = if tag == "DEALLOCATE" { format!("{sql}{count}") } else { sql.to_owned() };
+            scene.client(&[query(&sql)]);
+            scene.server(&[column(23), row(), complete("SELECT 1"), ready(b'I')]);
+            assert_eq!(scene.seen(), ["1", "ZI", &format!("C{tag}"), "ZI"]);
+            scene.sent();
+        }
+        assert_eq!(waited, 3);
+    }
 }
