@@ -325,7 +325,7 @@ impl VirtualSession {
             }
             client::PARSE | client::BIND | client::DESCRIBE | client::EXECUTE | client::CLOSE => {
                 self.unsynced = true;
-                if self.extended_in_failed(kind, body, out).is_none() {
+                if self.extended_in_failed(kind, body, out).transpose()?.is_none() {
                     self.answer_failed(out);
                     self.skipping = true;
                 }
@@ -389,7 +389,12 @@ impl VirtualSession {
     }
 
     /// Only the end of the transaction can be prepared and executed. None: it fails.
-    fn extended_in_failed(&mut self, kind: u8, body: &[u8], out: &mut Outbox) -> Option<()> {
+    fn extended_in_failed(
+        &mut self,
+        kind: u8,
+        body: &[u8],
+        out: &mut Outbox,
+    ) -> Option<Result<(), Violation>> {
         let ends = |statement: &Statement| {
             matches!(statement.step.as_deref()?.effect, Effect::Commit | Effect::Rollback).then_some(())
         };
@@ -405,6 +410,9 @@ impl VirtualSession {
                 ends(&statement)?;
                 if types.len() < 2 || !name.is_empty() && self.statements.get(name).statement.is_some() {
                     return None;
+                }
+                if let Err(violation) = self.check_statement(&statement) {
+                    return Some(Err(violation));
                 }
                 self.statements.put(
                     name,
@@ -422,6 +430,9 @@ impl VirtualSession {
                 let (name, _) = split_string(rest)?;
                 let statement = Arc::clone(self.statements.get(name).statement.as_ref()?);
                 ends(&statement)?;
+                if let Err(violation) = self.check_portal(portal, Some(&statement)) {
+                    return Some(Err(violation));
+                }
                 self.portals.put(portal, statement, self.segment);
                 write::bare(&mut out.to_client, server::BIND_COMPLETE);
             }
@@ -453,14 +464,14 @@ impl VirtualSession {
                 let (&what, rest) = body.split_first()?;
                 let (name, _) = split_string(rest)?;
                 if what == b'S' {
-                    self.statements.put(name, Slot::default());
+                    self.statements.forget(name);
                 } else {
                     self.portals.remove(name);
                 }
                 write::bare(&mut out.to_client, server::CLOSE_COMPLETE);
             }
         }
-        Some(())
+        Some(Ok(()))
     }
 }
 

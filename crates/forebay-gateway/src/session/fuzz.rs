@@ -55,6 +55,8 @@ fn check(session: &VirtualSession) {
     assert!(statements <= LIMITS.max_statement_bytes + LIMITS.max_message, "{statements} of statements");
     let portals = session.portals.size() + session.portals.size_of_replaced(&session.statements);
     assert!(portals <= LIMITS.max_statement_bytes + LIMITS.max_message, "{portals} of portals");
+    let spare = session.statements.spare();
+    assert!(spare <= LIMITS.max_statement_bytes + LIMITS.max_message, "{spare} of names without a statement");
     let kept = session.requests.kept();
     assert!(kept <= LIMITS.max_statement_bytes + 2 * LIMITS.max_message, "{kept} of requests");
     assert!(requests <= 20_000, "{requests} requests");

@@ -35,16 +35,7 @@ impl VirtualSession {
             self.hold_at_boundary();
         }
         let (statement, replaced) = self.new_statement(name, text, rest);
-        if self.statements.count() >= self.limits.max_statements
-            || self.kept() + self.portals.size_of_replaced(&self.statements) + rest.len()
-                > self.limits.max_statement_bytes
-        {
-            return Err(Violation::new(
-                ServerError::fatal("54000", "too many prepared statements").with_hint(
-                    "Close prepared statements that are not needed, or raise max_statements or max_statements_size of the gateway.",
-                ),
-            ));
-        }
+        self.check_statement(&statement)?;
         let verdict = if replaced {
             run.flush(&mut out.to_server);
             write::parse(&mut out.to_server, name, &statement.parse_rest());
@@ -79,12 +70,7 @@ impl VirtualSession {
         }
         let statement = self.statements.get(name).statement.clone();
         let statement = statement.map(|statement| set_by(&statement, rest).map_or(statement, Arc::new));
-        let own = statement.as_ref().map_or(0, |statement| statement.size_in_portal());
-        if self.portals.count() >= self.limits.max_statements
-            || self.kept() + portal.len() + own > self.limits.max_statement_bytes
-        {
-            return Err(Violation::new(ServerError::fatal("54000", "too many portals")));
-        }
+        self.check_portal(portal, statement.as_deref())?;
         match statement {
             Some(statement) => self.portals.put(portal, statement, self.segment),
             None => self.portals.remove(portal),
@@ -127,6 +113,30 @@ impl VirtualSession {
     fn is_settled_free(&self, name: &[u8]) -> bool {
         let slot = self.statements.get(name);
         slot.is_free() && (self.requests.is_empty() || slot.since < self.answered_segment)
+    }
+
+    /// Whether the client may have this statement, too.
+    pub(super) fn check_statement(&self, statement: &Statement) -> Result<(), Violation> {
+        if self.statements.count() < self.limits.max_statements
+            && self.kept() + self.portals.size_of_replaced(&self.statements) + statement.size()
+                <= self.limits.max_statement_bytes
+        {
+            return Ok(());
+        }
+        Err(Violation::new(ServerError::fatal("54000", "too many prepared statements").with_hint(
+            "Close prepared statements that are not needed, or raise max_statements or max_statements_size of the gateway.",
+        )))
+    }
+
+    /// Whether the client may have a portal of this name and this statement, too.
+    pub(super) fn check_portal(&self, name: &[u8], statement: Option<&Statement>) -> Result<(), Violation> {
+        let own = statement.map_or(0, Statement::size_in_portal);
+        if self.portals.count() < self.limits.max_statements
+            && self.kept() + name.len() + own <= self.limits.max_statement_bytes
+        {
+            return Ok(());
+        }
+        Err(Violation::new(ServerError::fatal("54000", "too many portals")))
     }
 
     /// How many bytes statements and portals take, roughly.

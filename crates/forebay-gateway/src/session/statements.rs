@@ -199,6 +199,14 @@ impl Statements {
         before
     }
 
+    /// There is nothing of this name. Only while nothing is unanswered.
+    pub(super) fn forget(&mut self, name: &[u8]) {
+        self.put(name, Slot::default());
+        if let Some(slot) = self.named.remove(name) {
+            self.spare -= slot.spare_size(name);
+        }
+    }
+
     pub(super) fn set_on_backend(&mut self, name: &[u8], on_backend: bool, since: u64) -> Slot {
         let mut slot = self.get(name).clone();
         (slot.on_backend, slot.since) = (on_backend, since);

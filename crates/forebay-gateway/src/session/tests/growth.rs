@@ -192,3 +192,53 @@ fn names_that_are_deallocated_give_place_to_others() {
         assert_eq!(waited, 3);
     }
 }
+
+/// A transaction whose backend is gone.
+fn lost_in_transaction() -> Scene {
+    let mut scene = scene();
+    scene.client(&[query("BEGIN")]);
+    scene.server(&[complete("BEGIN"), ready(b'T')]);
+    scene.lost();
+    scene.seen();
+    scene
+}
+
+/// The first of these that is refused, and what is kept until then.
+fn refused(scene: &mut Scene, frames: impl Fn(usize) -> Vec<u8>) -> (Option<usize>, usize) {
+    let refused = (0..1_000).find(|&count| {
+        let result = scene.session.from_client(&frames(count), &mut scene.out);
+        result.is_err_and(|violation| violation.0.sqlstate == "54000")
+    });
+    (refused, scene.session.statements.size() + scene.session.portals.size())
+}
+
+#[test]
+fn a_transaction_whose_backend_is_gone_has_the_same_limits() {
+    let parse_and_sync =
+        |count: usize, sql: &str| [parse(&format!("n{count}"), sql), bare(client::SYNC)].concat();
+    let long = format!("COMMIT --{}", "x".repeat(20_000));
+    let (count, kept) = refused(&mut lost_in_transaction(), |count| parse_and_sync(count, &long));
+    assert!(count == Some(4) && kept <= LIMIT, "{count:?}, {kept}");
+    let (count, kept) = refused(&mut lost_in_transaction(), |count| parse_and_sync(count, "COMMIT"));
+    assert!(count == Some(100) && kept <= LIMIT, "{count:?}, {kept}");
+    // Portals have their names, and keep statements whose names others have now.
+    let bind_as = |portal: &str| {
+        let mut frame = Vec::new();
+        write::bind(&mut frame, portal.as_bytes(), b"");
+        frame
+    };
+    let mut scene = lost_in_transaction();
+    scene.client(&[parse("", "COMMIT")]);
+    let (count, kept) = refused(&mut scene, |count| bind_as(&format!("{}{count}", "x".repeat(20_000))));
+    assert!(count == Some(4) && kept <= LIMIT, "{count:?}, {kept}");
+    let (count, _) = refused(&mut lost_in_transaction(), |count| {
+        [parse("", &long), bind_as(&format!("p{count}"))].concat()
+    });
+    assert_eq!(count, Some(4));
+    // Names that nobody has prepared are not kept.
+    let mut scene = lost_in_transaction();
+    for count in 0..1_000 {
+        scene.client(&[close(&format!("{}{count}", "x".repeat(1_000)))]);
+    }
+    assert_eq!((scene.session.statements.count(), scene.session.statements.spare()), (0, 0));
+}
