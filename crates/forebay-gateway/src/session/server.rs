@@ -20,7 +20,8 @@ pub(super) enum Way {
     Drop,
 }
 
-/// The longest frame of a server that is read whole. A row description of 1,664 columns has 130 KB.
+/// The longest frame of a server that is read whole. A row description of 1,664 columns has 130 KB. Of errors and notices this much is read: what
+/// a session looks at comes first, and the rest may be any text of the client's.
 const LONGEST: usize = 1 << 20;
 
 impl VirtualSession {
@@ -103,8 +104,8 @@ impl VirtualSession {
     /// How much of a frame must be there before it can be handled.
     fn to_read(&self, kind: u8, length: usize) -> Result<usize, Garbage> {
         let whole = match kind {
-            server::ERROR | server::PARAMETER_STATUS | server::READY_FOR_QUERY => true,
-            server::NOTICE => length <= LONGEST,
+            server::ERROR | server::NOTICE => return Ok(length.min(LONGEST)),
+            server::PARAMETER_STATUS | server::READY_FOR_QUERY => true,
             server::ROW_DESCRIPTION | server::PARAMETER_DESCRIPTION => matches!(
                 self.requests.first(),
                 Some(Request::DescribeStatement(_) | Request::DescribePortal(_) | Request::OurDescribe(_))

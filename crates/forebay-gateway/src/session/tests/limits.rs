@@ -2,9 +2,10 @@
 
 use super::frames::{bare, bind, complete, describe, execute, parse, query, ready};
 use super::scene::{Scene, short};
-use crate::protocol::{client, write};
+use crate::protocol::{ServerError, client, write};
 use crate::session::{
-    Backend, Detach, Garbage, Memory, Outbox, Reported, SessionLimits, StartSettings, Tied, VirtualSession,
+    Backend, Detach, Garbage, Lost, Memory, Outbox, Reported, SessionLimits, StartSettings, Tied,
+    VirtualSession,
 };
 
 #[test]
@@ -121,4 +122,60 @@ fn an_idle_session_is_small() {
         0
     );
     println!("a session: {} bytes, a backend: {} bytes", size_of::<VirtualSession>(), size_of::<Backend>());
+}
+
+/// PostgreSQL repeats in its errors what it cannot read, however long it is.
+#[test]
+fn a_long_error_passes_and_is_not_kept() {
+    const LONG: usize = 3 << 20;
+    let long = || format!("invalid input syntax for type integer: \"{}\"", "x".repeat(LONG));
+    let mut error = Vec::new();
+    write::error(&mut error, &ServerError::error("22P02", long()).with_routine("pg_strtoint32_safe"));
+    let mut notice = Vec::new();
+    write::notice(&mut notice, &ServerError::notice("00000", long()));
+    for part in [1_000, 64 << 10, LONG + 1_000] {
+        let mut scene = Scene::attached();
+        scene.client(&[query("SELECT 'x'::int"), parse("s", "SELECT 1"), bind("s"), execute()]);
+        let answer = [notice.clone(), error.clone(), ready(b'I'), error.clone()].concat();
+        for bytes in answer.chunks(part) {
+            scene.server(&[bytes.to_vec()]);
+            let kept = scene.session.server_side.partial.len();
+            assert!(kept <= 1 << 20, "{kept}");
+        }
+        assert!(scene.out.to_client == answer, "in parts of {part}");
+        scene.out.to_client.clear();
+        // What was behind the second one is skipped.
+        scene.client(&[bare(client::SYNC)]);
+        scene.server(&[ready(b'I')]);
+        assert!(scene.session.is_idle() && scene.session.statements.count() == 0);
+    }
+    // A client that does not want to hear of notices hears of no long one.
+    let mut scene = Scene::attached();
+    scene.client(&[query("SET client_min_messages TO error")]);
+    scene.server(&[complete("SET"), ready(b'I')]);
+    scene.seen();
+    scene.client(&[query("SELECT f()")]);
+    for bytes in [notice, complete("SELECT 1"), ready(b'I')].concat().chunks(64 << 10) {
+        scene.server(&[bytes.to_vec()]);
+    }
+    assert_eq!(scene.seen(), ["CSELECT 1", "ZI"]);
+}
+
+/// An error that has begun is told, and nothing else fits into it.
+#[test]
+fn a_backend_that_is_lost_in_a_long_error_ends_the_session() {
+    let mut error = Vec::new();
+    write::error(&mut error, &ServerError::error("22P02", "x".repeat(2 << 20)));
+    let half = &error[..(1 << 20) + 1_000];
+    let mut scene = Scene::attached();
+    scene.client(&[query("SELECT 'x'::int")]);
+    scene.server(&[half.to_vec()]);
+    assert_eq!(scene.lost(), Lost::Ended);
+    assert!(scene.out.to_client == half);
+    // Too little of it: nothing has begun.
+    let mut scene = Scene::attached();
+    scene.client(&[query("SELECT 'x'::int")]);
+    scene.server(&[error[..1 << 19].to_vec()]);
+    assert_eq!(scene.lost(), Lost::Told);
+    assert_eq!(scene.seen(), ["EE08006", "ZI"]);
 }
