@@ -262,17 +262,20 @@ impl Requests {
     /// The server begins to take copy data. Up to CopyDone or CopyFail it ignores Sync and Flush, and anything else is an error that consumes it.
     /// Whether the end of the data is still to come.
     pub(super) fn begin_copy(&mut self, statements: &mut Statements) -> bool {
-        let syncs = self.queue.iter().skip(1).take_while(|request| matches!(request, Request::Sync)).count();
-        self.queue.drain(1..=syncs);
-        self.segments -= syncs as u64;
-        let Some(mut next) = self.queue.remove(1) else { return true };
-        self.segments -= u64::from(next.ends_segment());
-        if let Some(change) = next.change() {
-            let change =
-                Change { name: std::mem::take(&mut change.name), before: std::mem::take(&mut change.before) };
-            self.undo(1, change, statements);
+        let mut ends = false;
+        // A Query removes nothing if it is consumed.
+        while !ends && let Some(mut next) = self.queue.remove(1) {
+            ends = !matches!(next, Request::Sync | Request::Forgets(_));
+            self.segments -= u64::from(next.ends_segment());
+            if let Some(change) = next.change() {
+                let change = Change {
+                    name: std::mem::take(&mut change.name),
+                    before: std::mem::take(&mut change.before),
+                };
+                self.undo(1, change, statements);
+            }
         }
         self.count_kept();
-        false
+        !ends
     }
 }

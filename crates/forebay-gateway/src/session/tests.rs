@@ -3,6 +3,7 @@
 mod cancel;
 mod chain;
 mod conflict;
+mod copy;
 mod drain;
 mod frames;
 mod growth;
