@@ -97,12 +97,12 @@ impl Request {
             Self::Parse(change) | Self::OurParse(change) | Self::Forgets(change) => change,
             Self::Close(Some(change)) | Self::OurClose(Some(change)) => change,
             Self::Execute(_, Some(statement)) | Self::DescribePortal(Some(statement)) => {
-                return statement.size();
+                return statement.size_at_first();
             }
             Self::Batch(batch) => return batch.steps.capacity() * size_of::<Step>(),
             _ => return 0,
         };
-        change.name.len() + change.before.statement.as_ref().map_or(0, |statement| statement.size())
+        change.name.len() + change.before.statement.as_ref().map_or(0, |statement| statement.size_at_first())
     }
 
     fn change(&mut self) -> Option<&mut Change> {

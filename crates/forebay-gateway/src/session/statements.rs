@@ -87,8 +87,12 @@ impl Statement {
 
     /// How many bytes it takes, roughly. The name is also where it is found.
     pub(super) fn size(&self) -> usize {
-        let parameters = self.parameters.get().map_or(0, |types| types.len());
-        OVERHEAD + 2 * self.name.len() + self.rest.len() + parameters + self.step_size()
+        self.size_at_first() + self.parameters.get().map_or(0, |types| types.len())
+    }
+
+    /// How many bytes it took, roughly, before the client saw the types of its parameters. That does not change.
+    pub(super) fn size_at_first(&self) -> usize {
+        OVERHEAD + 2 * self.name.len() + self.rest.len() + self.step_size()
     }
 
     /// How many of them a portal keeps that has it alone.

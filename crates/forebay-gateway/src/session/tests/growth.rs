@@ -1,6 +1,6 @@
 //! What a client can make a session keep while it does not let everything be answered.
 
-use super::frames::{bare, bind, column, complete, error, execute, parse, query, ready};
+use super::frames::{bare, bind, column, complete, describe, error, execute, parse, query, ready};
 use super::scene::Scene;
 use crate::protocol::{client, write};
 use crate::session::requests::Request;
@@ -241,4 +241,20 @@ fn a_transaction_whose_backend_is_gone_has_the_same_limits() {
         scene.client(&[close(&format!("{}{count}", "x".repeat(1_000)))]);
     }
     assert_eq!((scene.session.statements.count(), scene.session.statements.spare()), (0, 0));
+}
+
+/// What is taken off the count is what was put on it, though a statement has grown meanwhile.
+#[test]
+fn a_statement_that_is_described_while_it_is_replaced_is_counted_once() {
+    let mut types = Vec::new();
+    write::frame(&mut types, b't', |out| {
+        out.extend_from_slice(&2_500_u16.to_be_bytes());
+        out.resize(out.len() + 10_000, 1);
+    });
+    let mut scene = scene();
+    let long = format!("SELECT '{}'", "x".repeat(9_000));
+    scene.client(&[parse("", "SELECT $2500"), describe(""), parse("", &long), parse("", "SELECT 1")]);
+    scene.server(&[bare(b'1'), types, bare(b'n'), bare(b'1')]);
+    let kept = scene.session.requests.kept();
+    assert!((9_000..10_000).contains(&kept), "{kept}");
 }
