@@ -255,9 +255,12 @@ impl Statements {
     /// Everything is answered: names that nobody uses any more are forgotten.
     pub(super) fn tidy(&mut self) {
         if self.free > 0 {
-            self.named.retain(|_, slot| !slot.is_free());
+            let spare = &mut self.spare;
+            self.named.retain(|name, slot| {
+                *spare -= if slot.is_free() { slot.spare_size(name) } else { 0 };
+                !slot.is_free()
+            });
             self.free = 0;
-            self.count_spare();
         }
     }
 

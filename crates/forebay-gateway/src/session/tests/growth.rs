@@ -134,6 +134,12 @@ fn names_that_are_closed_are_not_kept_without_limit() {
     assert!(scene.session.takes_more());
     assert_eq!((scene.session.statements.count(), scene.session.statements.spare()), (1, 0));
     assert_eq!(scene.session.requests.len(), 2_001);
+    // Whoever binds or describes what is not there leaves nothing, either.
+    for count in 0..1_000 {
+        scene.client(&[bind_to(&name(count), &name(count), ""), describe(&name(count))]);
+    }
+    assert_eq!((scene.session.statements.count(), scene.session.statements.spare()), (1, 0));
+    assert_eq!((scene.session.portals.count(), scene.session.requests.kept()), (0, 1));
     // What is under way may have prepared one.
     let mut scene = self::scene();
     let mut waited = 0;
