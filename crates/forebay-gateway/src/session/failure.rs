@@ -131,7 +131,7 @@ impl VirtualSession {
             self.fail(error, out);
             return Cancelled::DropBackend;
         }
-        if !self.is_running() || self.requests.iter().any(commits) {
+        if !self.is_running() || self.commits_now() {
             return Cancelled::NothingRunning;
         }
         if self.server_side.is_halfway() {
@@ -203,6 +203,18 @@ impl VirtualSession {
     #[must_use]
     pub fn may_have_committed(&self) -> bool {
         self.unanswered.may_change_schema || self.is_committing()
+    }
+
+    /// Whether the statement that runs is the COMMIT of a transaction block.
+    fn commits_now(&self) -> bool {
+        match self.requests.iter().find(|request| !request.is_ours()) {
+            Some(Request::Batch(batch)) => batch
+                .steps
+                .get(batch.at)
+                .is_some_and(|step| matches!(step.effect, Effect::Commit | Effect::CommitAndChain)),
+            Some(request) => commits(request),
+            None => false,
+        }
     }
 
     /// Whether the client waits for something that the backend was asked, or has half a frame there.
@@ -354,10 +366,7 @@ impl VirtualSession {
         let pieces = scan::pieces(text, self.backslash_escapes());
         match pieces.first() {
             None => write::bare(&mut out.to_client, server::EMPTY_QUERY),
-            Some(piece)
-                if matches!(piece.effect, Effect::Commit | Effect::Rollback)
-                    && !chains(&text[piece.range.clone()]) =>
-            {
+            Some(piece) if matches!(piece.effect, Effect::Commit | Effect::Rollback) => {
                 if self.end_failed(&piece.effect, out) && pieces.len() > 1 {
                     // The rest is a new transaction, on another backend.
                     let mut frame = Vec::new();
@@ -482,13 +491,6 @@ pub(super) fn commits(request: &Request) -> bool {
         Request::Batch(batch) => batch.flags.has(Flags::COMMITS),
         _ => false,
     }
-}
-
-/// `AND CHAIN` begins another transaction, which needs a backend.
-fn chains(text: &[u8]) -> bool {
-    text.len() > HEADER
-        && text[text.len() - HEADER..].eq_ignore_ascii_case(b"chain")
-        && !text.to_ascii_lowercase().windows(3).any(|part| part == b"no ")
 }
 
 #[cfg(test)]

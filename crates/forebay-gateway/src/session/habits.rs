@@ -339,6 +339,8 @@ impl VirtualSession {
     /// Runs a statement within the client's segment. Its answers are swallowed.
     fn set_quietly(&mut self, text: &str, out: &mut Outbox) {
         let rest: Vec<u8> = text.bytes().chain([0, 0, 0]).collect();
+        // One that failed behind its Parse has left it.
+        write::close_statement(&mut out.to_server, OUR_NAME);
         write::parse(&mut out.to_server, OUR_NAME, &rest);
         write::bind(&mut out.to_server, OUR_NAME, OUR_NAME);
         write::execute(&mut out.to_server, OUR_NAME);
@@ -349,6 +351,7 @@ impl VirtualSession {
             out.push(0);
         });
         let answers = [
+            server::CLOSE_COMPLETE,
             server::PARSE_COMPLETE,
             server::BIND_COMPLETE,
             server::COMMAND_COMPLETE,

@@ -97,7 +97,7 @@ impl VirtualSession {
         }
         let spare = self.statements.spare();
         let takes_place = spare > 0 && self.statements.count() >= self.limits.max_statements;
-        if !takes_place && spare <= self.limits.max_statement_bytes {
+        if !takes_place && spare <= MOST_SPARE.min(self.limits.max_statement_bytes) {
             return false;
         }
         run.flush(&mut out.to_server);
@@ -294,6 +294,9 @@ impl VirtualSession {
         self.requests.push(Request::OurClose(Some(Box::new(Change { name: name.into(), before }))));
     }
 }
+
+/// How many bytes names without a statement take at most, roughly: some hundreds of them. For the server, they are statements still.
+const MOST_SPARE: usize = 64 << 10;
 
 /// The statement of a portal, if a parameter says what it sets. `rest` is what follows the names in its Bind.
 fn set_by(statement: &Statement, rest: &[u8]) -> Option<Statement> {

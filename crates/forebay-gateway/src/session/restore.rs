@@ -320,11 +320,13 @@ impl VirtualSession {
 
     fn set(&mut self, name: &str, assignment: Assignment) {
         self.end_local(name);
-        if self.settings.get(name) != Some(&assignment) {
-            Arc::make_mut(&mut self.settings).set(name, assignment);
-            // Too much to carry over.
-            self.pinned |= self.settings.size() > MOST_SETTINGS;
+        // Where the backend stays, nobody needs to know it. Nor need it be kept, then, for each savepoint.
+        if self.settings.get(name) == Some(&assignment) || self.pinned && name != min_messages::NAME {
+            return;
         }
+        Arc::make_mut(&mut self.settings).set(name, assignment);
+        // Too much to carry over.
+        self.pinned |= self.settings.size() > MOST_SETTINGS;
     }
 
     fn reset(&mut self, name: &str) {

@@ -78,3 +78,26 @@ fn a_statement_that_completes_before_it_can_be_given_up_costs_the_next_one_nothi
         assert!(scene.session.is_attached());
     }
 }
+
+/// Otherwise a COMMIT at the end of a text, or behind a statement, would switch off cancels and timeouts.
+#[test]
+fn a_statement_in_front_of_a_commit_is_cancelled() {
+    let mut scene = Scene::attached();
+    scene.client(&[query("BEGIN; SELECT pg_sleep(6); COMMIT")]);
+    scene.server(&[complete("BEGIN"), complete("SELECT 1")]);
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::NothingRunning, "it commits");
+    let mut scene = Scene::attached();
+    scene.client(&[query("BEGIN; SELECT pg_sleep(6); COMMIT")]);
+    scene.server(&[complete("BEGIN")]);
+    scene.seen();
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::DropBackend);
+    let told = String::from_utf8_lossy(&scene.out.to_client).into_owned();
+    assert!(told.contains("57014") && told.contains("may have been executed and committed"), "{told}");
+    let mut scene = Scene::attached();
+    scene.client(&[query("BEGIN")]);
+    scene.server(&[complete("BEGIN"), ready(b'T')]);
+    scene.client(&[query("SELECT pg_sleep(6)"), query("COMMIT")]);
+    scene.seen();
+    assert_eq!(scene.session.cancel(&mut scene.out), Cancelled::DropBackend);
+    assert_eq!(scene.seen(), ["EE57014", "ZE", "EE08007", "ZI"]);
+}

@@ -264,3 +264,16 @@ fn a_statement_that_is_described_while_it_is_replaced_is_counted_once() {
     let kept = scene.session.requests.kept();
     assert!((9_000..10_000).contains(&kept), "{kept}");
 }
+
+/// A session that is pinned for them, or for another reason, carries no settings over.
+#[test]
+fn settings_that_nobody_carries_over_are_not_kept() {
+    let mut scene = scene();
+    for number in 0..100 {
+        scene.client(&[query(&format!("SET app.n{number} TO '{}'", "x".repeat(4_000)))]);
+        scene.server(&[complete("SET"), ready(b'I')]);
+        scene.out.clear();
+    }
+    let size = scene.session.settings.size();
+    assert!(size < 30_000, "{size} bytes");
+}

@@ -441,3 +441,19 @@ fn a_portal_that_was_not_bound_is_not_answered_for() {
     scene.client(&[execute()]);
     assert_eq!(scene.sent(), ["E"], "the server knows that there is no such portal");
 }
+
+/// The statement of the gateway's own is left on the server if something fails behind its Parse.
+#[test]
+fn what_the_gateway_prepares_is_closed_first() {
+    let mut scene = Scene::new(&[("application_name", "app")]);
+    scene.attach(Memory::default());
+    scene.client(&[query("SELECT 1")]);
+    scene.server(&[complete("SET"), ready(b'I')]);
+    scene.server(&[complete("SELECT 1"), ready(b'I')]);
+    scene.sent();
+    scene.client(&[parse("", "RESET ALL"), bind(""), execute()]);
+    let sent = scene.sent();
+    let of_ours: Vec<&str> =
+        sent.iter().filter(|frame| frame.contains("forebay")).map(|frame| &frame[..1]).collect();
+    assert_eq!(of_ours, ["C", "P", "B", "E", "C", "C"], "{sent:?}");
+}
