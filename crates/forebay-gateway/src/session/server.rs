@@ -147,8 +147,12 @@ impl VirtualSession {
                 server::ROW_DESCRIPTION | server::DATA_ROW | server::COMMAND_COMPLETE | server::EMPTY_QUERY,
                 Some(R::OurRestore(_) | R::OurReading | R::OurBlock),
             ) => Way::Drop,
-            (server::COMMAND_COMPLETE, Some(R::Query(_))) => {
+            (server::COMMAND_COMPLETE, Some(R::Query(flags))) => {
                 self.answers += 1;
+                if flags.has(Flags::COMMITS) {
+                    // Whatever becomes of the connection before the next ReadyForQuery.
+                    self.apply(&Effect::Commit);
+                }
                 Way::Pass
             }
             (server::COMMAND_COMPLETE, Some(R::Batch(batch))) => {
