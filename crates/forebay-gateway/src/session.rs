@@ -17,7 +17,8 @@
 //!                               failure.rs  the backend is gone, or the statement was cancelled: what the client is told
 //! ```
 //!
-//! Frames pass in runs: only headers are looked at, and a run is copied once. Frames that act on the session are read whole.
+//! Frames pass in runs: only headers are looked at, and a run is copied once. Frames that act on the session are read whole; of an error or a
+//! notice, the first MiB.
 
 mod again;
 mod ahead;

@@ -95,7 +95,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting("max_message_size", "SIZE", "16MiB", "a message that is read as a whole, such as a statement"),
     setting("max_statements", "NUMBER", "5000", "prepared statements of a session"),
-    setting("max_statements_size", "SIZE", "16MiB", "all prepared statements of a session"),
+    setting("max_statements_size", "SIZE", "16MiB", "all prepared statements and portals of a session"),
     setting("backend_timeout", "DURATION", "30s", "how long a client waits for a backend"),
     setting("query_timeout", "DURATION", "0s", "how long a statement may take; 0s: no limit"),
     setting(

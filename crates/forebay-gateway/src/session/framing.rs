@@ -1,6 +1,7 @@
 //! Where the stream of one side is: between two frames, or in the middle of one.
 //!
-//! Frames that act on the session are read whole. Of the others only the header is, and their bodies pass as they come.
+//! Frames that act on the session are read whole; of an error or a notice, the first MiB. Of the others only the header is, and their bodies
+//! pass as they come.
 
 /// Frames that pass as they are. They are copied when the run ends.
 pub(super) struct Run<'a> {
