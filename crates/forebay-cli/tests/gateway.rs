@@ -14,7 +14,7 @@ use std::process::{Command, Output, Stdio};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use serving::{Place, Server, stop, text};
+use serving::{Place, Server, greeting, stop, text};
 
 const GATEWAY: Server = Server("gateway");
 
@@ -529,6 +529,16 @@ fn knock(port: &str) {
     assert_eq!(answer.first(), Some(&b'E'));
 }
 
+/// The command works that it has printed.
+fn answers(said: &str) {
+    let psql = said.lines().find(|line| line.contains("psql")).expect("a command").trim();
+    let answer = Command::new("sh")
+        .args(["-c", &format!("{psql} -X -A -t -c 'SELECT 40 + 2'")])
+        .output()
+        .expect("a shell");
+    assert_eq!(text(&answer.stdout).trim(), "42", "{}", text(&answer.stderr));
+}
+
 #[test]
 fn a_log_that_nobody_reads_stops_nothing() {
     for reader_is_gone in [true, false] {
@@ -544,12 +554,7 @@ fn a_log_that_nobody_reads_stops_nothing() {
             let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill");
             assert!(sent.success());
         }
-        let psql = said.lines().find(|line| line.contains("psql")).expect("a command").trim();
-        let answer = Command::new("sh")
-            .args(["-c", &format!("{psql} -X -A -t -c 'SELECT 40 + 2'")])
-            .output()
-            .expect("a shell");
-        assert_eq!(text(&answer.stdout).trim(), "42", "{}", text(&answer.stderr));
+        answers(&said);
         stop(&mut child, "-TERM");
     }
 }
@@ -570,11 +575,7 @@ fn too_few_descriptors_are_told() {
     let mut said = BufReader::new(child.stderr.take().expect("its log")).lines();
     let found = said.find(|line| line.as_ref().unwrap().contains("4096 file descriptors are too few"));
     assert!(found.is_some_and(|line| line.unwrap().contains("allow 16000")));
-    let mut output = BufReader::new(child.stdout.take().expect("its output"));
-    let mut greeting = String::new();
-    while !greeting.contains("psql") {
-        assert!(output.read_line(&mut greeting).expect("it is read") > 0, "it ended: {greeting}");
-    }
+    greeting(&mut child, "psql");
     stop(&mut child, "-TERM");
 }
 
@@ -591,12 +592,7 @@ fn a_level_of_the_log_that_is_none_is_told() {
 fn a_gateway_on_a_laptop_prints_a_command_that_works() {
     let place = Place::new("gateway-local");
     let (mut child, said) = GATEWAY.start(&place, "psql", &["--local", "--listen", "127.0.0.1:0"]);
-    let psql = said.lines().find(|line| line.contains("psql")).expect("a command").trim();
-    let answer = Command::new("sh")
-        .args(["-c", &format!("{psql} -X -A -t -c 'SELECT 40 + 2'")])
-        .output()
-        .expect("a shell");
-    assert_eq!(text(&answer.stdout).trim(), "42", "{}", text(&answer.stderr));
+    answers(&said);
     stop(&mut child, "-TERM");
     assert!(place.entries().is_empty(), "{:?}", place.entries());
 }

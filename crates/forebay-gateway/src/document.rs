@@ -67,7 +67,7 @@ impl<'i> Document<'i> {
             problems.push(Problem {
                 setting: format!("{}: the rest", self.name).into(),
                 value: format!("wrong in {} more places", found - MOST_PROBLEMS),
-                allowed: "right; these are shown when those above are mended".to_owned(),
+                allowed: "right; they are shown when those above are put right".to_owned(),
             });
         }
     }

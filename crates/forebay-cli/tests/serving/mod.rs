@@ -72,11 +72,7 @@ impl Server {
             .stderr(Stdio::piped())
             .spawn()
             .expect("it starts");
-        let mut output = BufReader::new(child.stdout.take().expect("its output"));
-        let mut said = String::new();
-        while !said.contains(last) {
-            assert!(output.read_line(&mut said).expect("it is read") > 0, "it ended: {said}");
-        }
+        let said = greeting(&mut child, last);
         (child, said)
     }
 
@@ -103,6 +99,16 @@ impl Server {
         let blocks = manual.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());
         blocks.filter(|block| block.contains(part)).map(str::to_owned).collect()
     }
+}
+
+/// What it says up to the line with `last` in it.
+pub(crate) fn greeting(child: &mut Child, last: &str) -> String {
+    let mut output = BufReader::new(child.stdout.take().expect("its output"));
+    let mut said = String::new();
+    while !said.contains(last) {
+        assert!(output.read_line(&mut said).expect("it is read") > 0, "it ended: {said}");
+    }
+    said
 }
 
 pub(crate) fn stop(child: &mut Child, signal: &str) {
