@@ -1,6 +1,5 @@
 //! Rate limits: how fast connections may be opened.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,11 +93,20 @@ impl fmt::Debug for Permit {
 /// A rate limit within this process: a number of opens per second, and a number of opens at once after a
 /// quiet time.
 ///
+/// Callers are served in the order in which they asked. A permit counts from the moment when its caller gets
+/// it. So the limit also holds after a pause of the process, when many waits end at once.
+///
 /// Clones share one budget. Use a clone for each pool of a process that connects to the same server.
 #[derive(Clone)]
 pub struct LocalLimit {
-    gcra: Arc<Mutex<Gcra>>,
+    shared: Arc<Shared>,
     runtime: Arc<dyn Runtime>,
+}
+
+struct Shared {
+    gcra: Mutex<Gcra>,
+    /// Held by the caller who gets the next permit. The others wait for it in a queue.
+    turn: tokio::sync::Mutex<()>,
 }
 
 impl LocalLimit {
@@ -106,33 +114,39 @@ impl LocalLimit {
     /// once.
     #[must_use]
     pub fn new(per_second: f64, burst: u32, runtime: Arc<dyn Runtime>) -> Self {
-        Self { gcra: Arc::new(Mutex::new(Gcra::new(per_second, burst))), runtime }
+        let gcra = Mutex::new(Gcra::new(per_second, burst));
+        Self { shared: Arc::new(Shared { gcra, turn: tokio::sync::Mutex::default() }), runtime }
+    }
+
+    /// Takes a permit now, or returns when there will be one.
+    fn take(&self) -> Result<Permit, Instant> {
+        let grant = self.shared.gcra.lock().grant(self.runtime.now())?;
+        let shared = Arc::clone(&self.shared);
+        Ok(Permit::new(move || shared.gcra.lock().give_back(grant)))
     }
 }
 
 impl fmt::Debug for LocalLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.gcra.lock().fmt(f)
+        self.shared.gcra.lock().fmt(f)
     }
 }
 
 impl Limit for LocalLimit {
     fn acquire(&self) -> StoreFuture<'_, Result<Permit, LimitError>> {
         Box::pin(async {
-            let at = self.gcra.lock().reserve(self.runtime.now());
-            // Created before the wait: if this future is dropped, the permit is dropped too, which gives the
-            // reservation back.
-            let this = self.clone();
-            let permit = Permit::new(move || this.gcra.lock().give_back(at, this.runtime.now()));
-            if at > self.runtime.now() {
-                self.runtime.sleep_until(at).await;
+            let _turn = self.shared.turn.lock().await;
+            loop {
+                match self.take() {
+                    Ok(permit) => return Ok(permit),
+                    Err(at) => self.runtime.sleep_until(at).await,
+                }
             }
-            Ok(permit)
         })
     }
 
     fn pace(&self) -> Pace {
-        self.gcra.lock().pace(self.runtime.now())
+        self.shared.gcra.lock().pace(self.runtime.now())
     }
 
     fn name(&self) -> &'static str {
@@ -140,8 +154,8 @@ impl Limit for LocalLimit {
     }
 }
 
-/// The generic cell rate algorithm, with reservations: each caller gets the time of its permit, and does not
-/// poll.
+/// The generic cell rate algorithm. It grants permits for the present only: a permit that is promised for
+/// later could be used even later, together with others.
 #[derive(Debug)]
 struct Gcra {
     /// Time between two permits.
@@ -150,8 +164,12 @@ struct Gcra {
     tolerance: Duration,
     /// When the next permit would be due without a burst.
     due: Instant,
-    /// Future reservations that were given back. The next callers take them.
-    returned: BTreeSet<Instant>,
+}
+
+/// What a permit has changed.
+struct Grant {
+    due_before: Instant,
+    due_after: Instant,
 }
 
 impl Gcra {
@@ -160,32 +178,25 @@ impl Gcra {
         let per_second = if per_second > 0.0 { per_second.max(1.0 / 3600.0) } else { 1.0 / 3600.0 };
         let interval = Duration::from_secs_f64(1.0 / per_second).max(Duration::from_nanos(1));
         let tolerance = interval.saturating_mul(burst.max(1) - 1);
-        Self { interval, tolerance, due: Instant::ZERO, returned: BTreeSet::new() }
+        Self { interval, tolerance, due: Instant::ZERO }
     }
 
-    /// Reserves the next permit, and returns its time.
-    fn reserve(&mut self, now: Instant) -> Instant {
-        while let Some(at) = self.returned.pop_first() {
-            // A reservation whose time has passed is lost: if it were used late, it could add to a burst.
-            if at >= now {
-                return at;
-            }
+    /// Grants a permit, or returns when the next one is due.
+    fn grant(&mut self, now: Instant) -> Result<Grant, Instant> {
+        let next = self.due - self.tolerance;
+        if now < next {
+            return Err(next);
         }
-        let at = now.max(self.due - self.tolerance);
-        self.due = self.due.max(at) + self.interval;
-        at
+        let due_before = self.due;
+        self.due = due_before.max(now) + self.interval;
+        Ok(Grant { due_before, due_after: self.due })
     }
 
-    /// Gives back the reservation at `at`.
-    fn give_back(&mut self, at: Instant, now: Instant) {
-        if at + self.tolerance + self.interval <= now {
-            // Too late: the budget would have refilled by now.
-        } else if self.due - self.tolerance - self.interval <= now {
-            // Nobody waits: the permit goes back to the burst.
-            self.due = self.due - self.interval;
-        } else if at > now {
-            // Reservations never share an instant: while callers wait, they are one interval apart.
-            self.returned.insert(at);
+    /// Undoes a grant, unless there was another one since. Then the permit is lost, since a permit that is
+    /// used later than it was granted could add to a burst.
+    fn give_back(&mut self, grant: Grant) {
+        if self.due == grant.due_after {
+            self.due = grant.due_before;
         }
     }
 
@@ -208,19 +219,24 @@ mod tests {
 
     const START: Instant = Instant::from_nanos(1_000_000_000_000);
 
+    /// Takes permits until there are none. Returns how many there were.
+    fn drain(gcra: &mut Gcra, now: Instant) -> usize {
+        std::iter::from_fn(|| gcra.grant(now).ok()).count()
+    }
+
     #[test]
     fn a_burst_then_the_rate() {
         let mut gcra = Gcra::new(10.0, 3);
-        let times: Vec<_> = (0..5).map(|_| gcra.reserve(START).since(START).as_millis()).collect();
-        assert_eq!(times, [0, 0, 0, 100, 200]);
+        assert_eq!(drain(&mut gcra, START), 3);
+        let next = START + Duration::from_millis(100);
+        assert_eq!(gcra.grant(START).err(), Some(next));
+        assert_eq!(drain(&mut gcra, next), 1);
     }
 
     #[test]
     fn a_burst_comes_back_with_quiet_and_no_further() {
         let mut gcra = Gcra::new(10.0, 3);
-        for _ in 0..3 {
-            gcra.reserve(START);
-        }
+        drain(&mut gcra, START);
         assert_eq!(gcra.pace(START).at_once, 0);
         assert_eq!(gcra.pace(START + Duration::from_millis(250)).at_once, 2);
         assert_eq!(gcra.pace(START + Duration::from_secs(3600)).at_once, 3);
@@ -230,8 +246,8 @@ mod tests {
     fn invalid_rates_still_give_one_permit_per_hour() {
         for rate in [0.0, -1.0, f64::NAN, f64::NEG_INFINITY] {
             let mut gcra = Gcra::new(rate, 0);
-            gcra.reserve(START);
-            assert_eq!(gcra.reserve(START).since(START), Duration::from_secs(3600));
+            assert_eq!(drain(&mut gcra, START), 1);
+            assert_eq!(gcra.grant(START).err(), Some(START + Duration::from_secs(3600)));
         }
         assert!(Gcra::new(f64::INFINITY, 1).interval > Duration::ZERO);
     }
@@ -264,42 +280,97 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_given_back_late_is_lost() {
-        let mut gcra = Gcra::new(1.0, 1);
-        let held = gcra.reserve(START);
-        let later = START + Duration::from_secs(10);
-        assert_eq!(gcra.reserve(later), later);
-        gcra.give_back(held, later);
-        assert_eq!(gcra.reserve(later), later + Duration::from_secs(1));
+    fn a_permit_that_is_given_back_after_another_was_granted_is_lost() {
+        let mut gcra = Gcra::new(1.0, 2);
+        let held = gcra.grant(START).unwrap();
+        assert!(gcra.grant(START).is_ok());
+        gcra.give_back(held);
+        assert_eq!(gcra.grant(START).err(), Some(START + Duration::from_secs(1)));
+    }
+
+    /// Panics unless every window of time has at most `burst` grants and one more for each interval.
+    fn assert_within_budget(grants: &[Instant], interval: Duration, burst: u32) {
+        for (i, from) in grants.iter().enumerate() {
+            for (j, to) in grants.iter().enumerate().skip(i) {
+                let allowed = u128::from(burst) + to.since(*from).as_nanos() / interval.as_nanos();
+                let granted = (j - i + 1) as u128;
+                assert!(granted <= allowed, "{granted} permits from {from:?} to {to:?}, and {allowed} are allowed");
+            }
+        }
+    }
+
+    /// Callers of a limit of ten permits per second, and the times at which they got them.
+    struct Callers {
+        time: VirtualTime,
+        limit: LocalLimit,
+        grants: Arc<Mutex<Vec<Instant>>>,
+    }
+
+    impl Callers {
+        fn new(burst: u32) -> Self {
+            let time = VirtualTime::new();
+            let limit = LocalLimit::new(10.0, burst, Arc::new(time.clone()));
+            Self { time, limit, grants: Arc::default() }
+        }
+
+        /// A caller asks for a permit. It gives up after `patience`, and gives back every permit that it does
+        /// not spend.
+        fn call(&self, patience: Duration, spends: bool) {
+            let (limit, time, grants) = (self.limit.clone(), self.time.clone(), Arc::clone(&self.grants));
+            self.time.spawn(Box::pin(async move {
+                let granted = crate::rt::within(&time, patience, limit.acquire()).await;
+                if let Some(permit) = granted.filter(|_| spends) {
+                    grants.lock().push(time.now());
+                    permit.unwrap().spend();
+                }
+            }));
+        }
+    }
+
+    #[test]
+    fn a_pause_of_the_process_grants_no_more_than_the_burst() {
+        let callers = Callers::new(5);
+        for _ in 0..20 {
+            callers.call(Duration::MAX, true);
+        }
+        callers.time.settle();
+        assert_eq!(callers.grants.lock().len(), 5);
+        callers.time.skip(Duration::from_secs(10));
+        callers.time.advance(Duration::ZERO);
+        assert_eq!(callers.grants.lock().len(), 10, "the burst, once more");
+        callers.time.advance(Duration::from_secs(1));
+        assert_eq!(callers.grants.lock().len(), 20, "and then the rate");
+        assert_within_budget(&callers.grants.lock(), Duration::from_millis(100), 5);
     }
 
     proptest! {
-        /// In every time window, at most the burst plus one permit per interval are granted.
+        /// Also when the process pauses, and when callers give up or give back: in every window of time,
+        /// at most the burst plus one permit for each interval are granted, and no permit is lost for long.
         #[test]
         fn never_more_than_the_budget(
-            burst in 1u32..5,
-            steps in prop::collection::vec((0u64..500, any::<bool>()), 1..80),
+            burst in 1u32..6,
+            steps in prop::collection::vec((0u8..8, 0u64..700), 1..120),
         ) {
-            let mut gcra = Gcra::new(10.0, burst);
-            let mut now = START;
-            let mut spent = Vec::new();
-            for (pause, give_back) in steps {
-                now = now + Duration::from_millis(pause);
-                let at = gcra.reserve(now);
-                prop_assert!(at >= now);
-                if give_back {
-                    gcra.give_back(at, now);
-                } else {
-                    spent.push(at);
+            let callers = Callers::new(burst);
+            for (step, millis) in steps {
+                let some_time = Duration::from_millis(millis);
+                match step {
+                    0 => callers.time.skip(some_time * 10),
+                    1 | 2 => callers.time.advance(some_time),
+                    3 => callers.call(some_time, true),
+                    4 => callers.call(some_time, false),
+                    _ => callers.call(Duration::MAX, true),
                 }
             }
-            spent.sort();
-            for (i, from) in spent.iter().enumerate() {
-                for (j, to) in spent.iter().enumerate().skip(i) {
-                    let allowed = u128::from(burst) + to.since(*from).as_millis() / 100;
-                    prop_assert!((j - i + 1) as u128 <= allowed, "{} opens from {from:?} to {to:?}", j - i + 1);
-                }
+            callers.time.advance(Duration::from_secs(60));
+            let before = callers.grants.lock().len();
+            for _ in 0..burst {
+                callers.call(Duration::MAX, true);
             }
+            callers.time.settle();
+            prop_assert_eq!(callers.grants.lock().len(), before + burst as usize, "everybody was served before");
+            assert_within_budget(&callers.grants.lock(), Duration::from_millis(100), burst);
+            callers.time.shut_down();
         }
     }
 }
