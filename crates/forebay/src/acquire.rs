@@ -14,9 +14,9 @@ use crate::core::{Core, CoreState};
 use crate::error::CheckoutError;
 use crate::event::Event;
 use crate::rt::Task;
-use crate::state::{Ending, Limits, PickUp, TakeOutcome, Ticket, WaitPoll, WaiterId};
+use crate::state::{Ending, Limits, PickUp, TakeOutcome, WaitPoll, WaiterId};
 use crate::sync::MutexGuard;
-use crate::time::{Instant, nanos};
+use crate::time::Instant;
 
 /// The future of [`Reservoir::checkout`](crate::Reservoir::checkout): it resolves to a connection.
 ///
@@ -33,13 +33,14 @@ pub struct Acquire<'a, C: Connect> {
 }
 
 struct Wait {
-    ticket: Ticket,
     waiter: WaiterId,
     since: Instant,
-    /// Set if this call has its own deadline.
-    deadline: Option<Instant>,
-    /// The timer for `deadline`. Waits with the configured deadline have no timer: one task ends all of them.
-    timer: Option<Task>,
+    /// Set if this call has its own limits.
+    own: Option<Limits>,
+    /// When it must poll again. Never without its own limits: one task ends all those waits.
+    poll_at: Instant,
+    /// The timer for `poll_at`, and when it fires.
+    timer: Option<(Instant, Task)>,
 }
 
 type Outcome<'a, C> = Result<Checkout<'a, C>, CheckoutError>;
@@ -109,29 +110,31 @@ impl<'a, C: Connect> Acquire<'a, C> {
         waker: &Waker,
     ) -> Poll<Outcome<'a, C>> {
         let core = self.core;
-        // `within` replaces both configured limits; a call can set `empty_wait` as well.
-        let configured = core.empty_wait.filter(|_| self.within.is_none());
-        let empty_wait = self.empty_wait.or(configured);
-        // A precise time is needed by observers and by calls with their own limits.
-        let precise = core.is_observed || self.within.is_some() || empty_wait.is_some();
+        let own = self.own_limits();
+        // A precise time is needed by observers and by calls with limits of their own, or with a short one.
+        let precise = core.is_observed || own.is_some() || core.limits.empty_wait.is_some();
         let since = if precise { core.runtime.now() } else { coarse };
-        let limits = Limits {
-            since,
-            deadline: since.plus_nanos(self.within.map_or(core.acquire_timeout, nanos)),
-            has_timer: self.within.is_some(),
-            empty_wait: empty_wait.map_or(Limits::PATIENT, nanos),
-        };
-        let (ticket, waiter) = state.join(limits, waker.clone());
+        let (waiter, poll_at) = state.join(since, own, waker.clone());
         core.unlock_fast(state);
-        let deadline = limits.has_timer.then_some(limits.deadline);
-        self.wait = Some(Wait { ticket, waiter, since, deadline, timer: None });
+        self.wait = Some(Wait { waiter, since, own, poll_at, timer: None });
         Poll::Pending
+    }
+
+    /// The limits of this call, if it has any. `within` replaces both configured limits; `empty_wait` can be
+    /// set as well.
+    fn own_limits(&self) -> Option<Limits> {
+        let configured = self.core.limits;
+        match (self.within, self.empty_wait) {
+            (None, None) => None,
+            (None, empty_wait) => Some(Limits { empty_wait, ..configured }),
+            (Some(wait), empty_wait) => Some(Limits { wait, empty_wait }),
+        }
     }
 
     /// Picks up the connection or the ending, if there is one. A served caller does not take the lock of the
     /// state.
     fn poll_pick_up(&mut self, waker: &Waker) -> Poll<Outcome<'a, C>> {
-        let (core, Some(Wait { ticket, waiter, since, .. })) = (self.core, &self.wait) else {
+        let (core, Some(Wait { waiter, since, own, poll_at, .. })) = (self.core, &mut self.wait) else {
             return Poll::Ready(Err(CheckoutError::Closed));
         };
         let runtime = &core.runtime;
@@ -165,8 +168,11 @@ impl<'a, C: Connect> Acquire<'a, C> {
                     let now = runtime.now();
                     // The old waker is dropped here, outside the lock: it may be the last reference to a
                     // task, and its drop may run any code.
-                    match core.with_state(|state| state.poll_wait(*ticket, waker, now)) {
-                        WaitPoll::Wait(_before) => return Poll::Pending,
+                    match core.with_state(|state| state.poll_wait(*waiter, *own, waker, now)) {
+                        WaitPoll::Wait(_before, again) => {
+                            *poll_at = again;
+                            return Poll::Pending;
+                        }
                         WaitPoll::GaveUp(_before) => {}
                         WaitPoll::Retry => {}
                     }
@@ -175,7 +181,7 @@ impl<'a, C: Connect> Acquire<'a, C> {
         }
     }
 
-    /// Waits on this thread. Such a wait always has its own deadline, and keeps the time itself.
+    /// Waits on this thread. Such a wait always has its own limits, and keeps the time itself.
     pub(crate) fn block(mut self) -> Outcome<'a, C> {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let core = self.core;
@@ -187,7 +193,7 @@ impl<'a, C: Connect> Acquire<'a, C> {
             if let Poll::Ready(outcome) = outcome {
                 return outcome;
             }
-            let until = self.wait.as_ref().and_then(|wait| wait.deadline).unwrap_or(Instant::NEVER);
+            let until = self.wait.as_ref().map_or(Instant::NEVER, |wait| wait.poll_at);
             let mut park = || std::thread::park_timeout(until.since(core.runtime.now()));
             if core.runtime.block(&mut park).is_err() {
                 return Err(CheckoutError::WouldStarve);
@@ -210,7 +216,7 @@ impl<'a, C: Connect> Acquire<'a, C> {
             self.take_or_join(state, now, context.waker())
         };
         match joined {
-            Poll::Pending if self.within.is_some() => self.poll_timer(context),
+            Poll::Pending => self.poll_timer(context),
             joined => joined,
         }
     }
@@ -224,14 +230,22 @@ impl<'a, C: Connect> Acquire<'a, C> {
         }
     }
 
-    /// Polls the timer of a call with its own deadline, and looks once more when the deadline has passed.
+    /// Polls the timer of a call with its own limits, and looks again each time it fires.
     fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<Outcome<'a, C>> {
-        let Some(Wait { deadline: Some(deadline), timer, .. }) = &mut self.wait else { return Poll::Pending };
-        let timer = timer.get_or_insert_with(|| self.core.runtime.sleep_until(*deadline));
-        if timer.as_mut().poll(context).is_pending() {
-            return Poll::Pending;
+        while let Some(Wait { own: Some(_), poll_at, timer, .. }) = &mut self.wait {
+            let at = *poll_at;
+            let (_, sleep) = match timer.take_if(|(set_for, _)| *set_for == at) {
+                Some(running) => timer.insert(running),
+                None => timer.insert((at, self.core.runtime.sleep_until(at))),
+            };
+            if sleep.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            if let Poll::Ready(outcome) = self.poll_pick_up(context.waker()) {
+                return Poll::Ready(outcome);
+            }
         }
-        self.poll_pick_up(context.waker())
+        Poll::Pending
     }
 }
 
@@ -265,7 +279,7 @@ impl<C: Connect> Drop for Acquire<'_, C> {
     fn drop(&mut self) {
         if let Some(wait) = self.wait.take() {
             let now = self.core.runtime.now();
-            let (placed, waker) = self.core.with_state(|state| state.cancel(wait.ticket, wait.waiter, now));
+            let (placed, waker) = self.core.with_state(|state| state.cancel(wait.waiter, now));
             drop(waker);
             if let Some(placed) = placed {
                 self.core.carry_out(placed);
@@ -280,9 +294,7 @@ impl<C: Connect> fmt::Debug for Acquire<'_, C> {
         // Made before anything is written: the formatter is the caller's code, and must not run under the lock.
         let state = match &self.wait {
             None => "New".to_owned(),
-            Some(Wait { ticket, waiter, .. }) => {
-                self.core.lock().progress(*ticket, self.core.waiters.get(*waiter))
-            }
+            Some(Wait { waiter, .. }) => self.core.lock().progress(*waiter),
         };
         f.debug_struct("Acquire").field("state", &format_args!("{state}")).finish_non_exhaustive()
     }

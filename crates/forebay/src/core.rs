@@ -20,12 +20,12 @@ use crate::opens::Opens;
 use crate::rt::{self, Runtime};
 use crate::seed::Seed;
 use crate::state::{
-    Condition, Discarded, Due, Effects, Key, Lendable, Life, Placement, Shortage, State, Waiters,
+    Condition, Discarded, Due, Effects, Key, Lendable, Life, Limits, Placement, Shortage, State, Waiters,
 };
 use crate::status::Status;
 use crate::sync::{Mutex, MutexGuard, lock_spinning};
 use crate::tasks::{maintenance, reclaim};
-use crate::time::{Instant, nanos};
+use crate::time::Instant;
 
 /// A connection with its bookkeeping. It is boxed, so that a checkout moves one pointer. It has cache lines
 /// of its own, so that users of other connections do not invalidate them.
@@ -92,10 +92,8 @@ pub(crate) struct Core<C: Connect> {
     /// Whether there are observers. Without them, waits need no precise clock.
     pub(crate) is_observed: bool,
     pub(crate) config: Mutex<Config>,
-    /// How long a call without its own limit waits, in nanoseconds.
-    pub(crate) acquire_timeout: u64,
-    /// The same, while connections are missing.
-    pub(crate) empty_wait: Option<Duration>,
+    /// How long a call without its own limits waits.
+    pub(crate) limits: Limits,
     pub(crate) seed: Seed,
     pub(crate) opens: Mutex<Opens>,
     /// Notified when there may be something to open.
@@ -132,8 +130,7 @@ impl<C: Connect> Core<C> {
             leases,
             observer,
             is_observed,
-            acquire_timeout: nanos(config.acquire_timeout),
-            empty_wait: config.empty_wait,
+            limits: Limits { wait: config.acquire_timeout, empty_wait: config.empty_wait },
             config: Mutex::new(config),
             seed,
             opens: Mutex::default(),
@@ -239,9 +236,10 @@ impl<C: Connect> Core<C> {
         }
     }
 
-    /// Carries out what an alarm requires.
+    /// Carries out what is due for one connection or caller.
     pub(crate) fn act(self: &Arc<Self>, due: Due<BoxedEntry<C>>) {
         match due {
+            Due::Wake(waker) => wake(waker),
             Due::Discard(discarded) => self.dispose(discarded),
             Due::Check(entry) => maintenance::start(self, entry, maintenance::Kind::Check),
         }
@@ -372,10 +370,9 @@ impl<C: Connect> Core<C> {
             return;
         }
         self.closing.notify_waiters();
-        let wakers = self.with_state(State::close);
-        wakers.into_iter().for_each(wake);
+        self.with_state(State::close);
         self.observe(&Event::Closed);
-        self.in_batches(|state, now, due| state.discard_all(now, due));
+        self.in_batches(|state, now, due| state.end_all(now, due));
         self.refill.notify_one();
         self.expiry.notify_one();
         self.waits.notify_one();

@@ -294,7 +294,10 @@ mod tests {
             for (j, to) in grants.iter().enumerate().skip(i) {
                 let allowed = u128::from(burst) + to.since(*from).as_nanos() / interval.as_nanos();
                 let granted = (j - i + 1) as u128;
-                assert!(granted <= allowed, "{granted} permits from {from:?} to {to:?}, and {allowed} are allowed");
+                assert!(
+                    granted <= allowed,
+                    "{granted} permits from {from:?} to {to:?}, and {allowed} are allowed"
+                );
             }
         }
     }

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 use crate::config::Config;
@@ -38,20 +37,24 @@ mod waiter;
 pub(crate) use answers::{Condition, Discarded, Due, Effects, Placement, Refill, Shortage, TakeOutcome};
 use governor::Governor;
 pub(crate) use inspection::Refilling;
+pub(crate) use lending::WaitScan;
 pub(crate) use lives::Life;
 use lives::Lives;
 pub(crate) use slots::Key;
 use slots::{Mark, SlotState, Slots};
 use stack::Stack;
-use wait_queue::{Queued, WaitQueue};
-pub(crate) use waiter::{Ending, Limits, PickUp, Ticket, WaitPoll, Waiter, WaiterId, Waiters};
+use wait_queue::WaitQueue;
+pub(crate) use waiter::{Ending, Limits, PickUp, WaitPoll, WaiterId, Waiters};
 
 /// The queue starts on a cache line of its own, if the lock takes one word.
 const _: () =
     assert!(std::mem::offset_of!(State<u64>, waiters) == 64 - size_of::<usize>() || size_of::<usize>() != 8);
 
-/// How many alarms are handled under one lock, so that no checkout waits for a whole scan.
+/// How many connections or callers are handled under one lock, so that no checkout waits for all of them.
 pub(crate) const BATCH: usize = 16;
+
+/// How many connections or callers are looked at under one lock. Looking at one takes a few nanoseconds.
+pub(crate) const SCAN: usize = 256;
 
 /// The fields that checkouts and returns use come first, in this order. With the lock in front of them they
 /// fill little more than one cache line, which threads pass to each other. The fields that waits use are in
@@ -65,6 +68,7 @@ pub(crate) struct State<E> {
     checkouts: u64,
     hints: FastPathHints,
     effects: Effects,
+    closed: bool,
     max_open: usize,
     waiters: WaitQueue<E>,
     slots: Slots,
@@ -80,7 +84,6 @@ pub(crate) struct State<E> {
     refill_notified: bool,
     /// Whether idle times are needed.
     tracks_idle: bool,
-    closed: bool,
 
     overlap: usize,
     low_watermark: usize,
@@ -100,6 +103,8 @@ pub(crate) struct State<E> {
     /// A caller was refused since that failure. This justifies another attempt, even if nothing is kept
     /// ready.
     refused_since_denial: bool,
+    /// How long a caller without its own limits waits.
+    limits: Limits,
     /// When the task that ends waits runs next.
     waits_end_at: Instant,
     /// After a close: the slots below this were searched for connections that were not picked up.
@@ -174,6 +179,7 @@ impl<E: Lendable> State<E> {
             short_since: Some(now),
             denied: false,
             refused_since_denial: false,
+            limits: Limits { wait: config.acquire_timeout, empty_wait: config.empty_wait },
             waits_end_at: Instant::NEVER,
             closed_below: 0,
         }
@@ -244,8 +250,8 @@ impl<E: Lendable> State<E> {
         let short = usable < self.max_open;
         if short != self.short_since.is_some() {
             self.short_since = short.then_some(now);
-            if self.waiters.has_impatient() {
-                // They wait for another reason now, and so for another time.
+            if self.limits.empty_wait.is_some() && !self.waiters.is_empty() {
+                // The callers wait for another reason now, and so for another time.
                 self.effects.add(Effects::WAITS);
             }
         }
@@ -286,28 +292,26 @@ impl<E: Lendable> State<E> {
         true
     }
 
-    /// Stops serving callers. Returns the wakers of those in the queue.
-    pub(crate) fn close(&mut self) -> Vec<Waker> {
+    /// Stops serving callers. [`end_all`](Self::end_all) follows.
+    pub(crate) fn close(&mut self) {
         self.closed = true;
         self.effects.add(Effects::PROGRESS);
-        let mut wakers = Vec::new();
-        while let Some(Queued { waiter, waker, .. }) = self.waiters.pop() {
-            self.waiters.get(waiter).end(Ending::Closed);
-            wakers.extend(waker);
-        }
-        wakers
     }
 
-    /// After `close`: discards a batch of ready connections, and of connections that were served but not
-    /// picked up. The callers of the latter get the error that the reservoir is closed. Returns whether there
-    /// may be more.
-    pub(crate) fn discard_all(&mut self, now: Instant, due: &mut Vec<Due<E>>) -> bool {
+    /// After `close`: ends a batch of waits, and then discards a batch of ready connections, and of
+    /// connections that were served but not picked up. All callers get the error that the reservoir is
+    /// closed. Returns whether there may be more.
+    pub(crate) fn end_all(&mut self, now: Instant, due: &mut Vec<Due<E>>) -> bool {
+        self.effects.add(Effects::PROGRESS);
+        if self.end_some_waits(due, |_| Ending::Closed) {
+            return true;
+        }
         for _ in 0..BATCH {
             let Some(entry) = self.ready.pop() else { break };
             due.push(Due::Discard(self.discard(entry, Discard::Draining, now)));
         }
         // Most slots need no work.
-        for _ in 0..16 * BATCH {
+        for _ in 0..SCAN {
             if self.closed_below as usize >= self.slots.len() {
                 return self.ready.len() > 0;
             }
@@ -331,10 +335,10 @@ impl<E: Lendable> State<E> {
     }
 
     /// The progress of a waiting caller, for `Debug`.
-    pub(crate) fn progress(&self, ticket: Ticket, waiter: &Waiter<E>) -> String {
-        match waiter.ending() {
+    pub(crate) fn progress(&self, waiter: WaiterId) -> String {
+        match self.waiters.get(waiter).ending() {
             Some(ending) => format!("Ended({ending:?})"),
-            None if self.waiters.is_queued(ticket) => "Queued".to_owned(),
+            None if self.waiters.is_queued(waiter) => "Queued".to_owned(),
             None => "Served".to_owned(),
         }
     }
@@ -343,9 +347,9 @@ impl<E: Lendable> State<E> {
         self.closed
     }
 
-    /// Whether the reservoir is closed, and owns no connection.
+    /// Whether the reservoir is closed, owns no connection, and has ended all waits.
     pub(crate) fn is_drained(&self) -> bool {
-        self.closed && self.slots.occupied() == 0
+        self.closed && self.slots.occupied() == 0 && self.waiters.is_empty()
     }
 
     pub(crate) fn short_since(&self) -> Option<Instant> {

@@ -35,10 +35,6 @@ impl Instant {
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
-
-    pub(crate) const fn plus_nanos(self, nanos: u64) -> Self {
-        Self(self.0.saturating_add(nanos))
-    }
 }
 
 /// A duration in nanoseconds, limited to 584 years.

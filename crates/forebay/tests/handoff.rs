@@ -230,6 +230,30 @@ fn a_close_during_the_hand_off_leaves_no_one_waiting() {
     });
 }
 
+#[test]
+fn a_closed_reservoir_lends_nothing() {
+    explore(|| {
+        block_on(async {
+            let (memory, reservoir) = reservoir(2).await;
+            let tries = {
+                let reservoir = reservoir.clone();
+                spawn(async move {
+                    for _ in 0..3 {
+                        let was_closed = reservoir.status().closed;
+                        let tried = reservoir.try_checkout();
+                        assert!(!was_closed || matches!(tried, Err(CheckoutError::Closed)), "{tried:?}");
+                        drop(tried);
+                        shuttle::future::yield_now().await;
+                    }
+                })
+            };
+            closer(&reservoir).await.unwrap();
+            tries.await.unwrap();
+            is_over(&memory, &reservoir);
+        });
+    });
+}
+
 /// A waiting caller. It gets a connection and returns it, or its wait ends.
 fn waiter(reservoir: &Reservoir<Memory>) -> JoinHandle<bool> {
     let reservoir = reservoir.clone();

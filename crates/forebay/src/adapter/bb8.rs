@@ -18,7 +18,7 @@ impl<C: Connect> ManageConnection for ReservoirManager<C> {
 
     async fn connect(&self) -> Result<OwnedCheckout<C>, CheckoutError> {
         // bb8 retries until its own timeout, so a short wait is enough.
-        let empty_wait = self.0.core().empty_wait.unwrap_or(EMPTY_WAIT);
+        let empty_wait = self.0.core().limits.empty_wait.unwrap_or(EMPTY_WAIT);
         Ok(self.0.checkout().empty_wait(empty_wait).await?.into_owned())
     }
 

@@ -93,11 +93,13 @@ pub(crate) enum Placement<E> {
     Discarded(Discarded<E>),
 }
 
-/// The action that an alarm requires.
+/// What the shell must do for one connection or caller after unlocking.
 #[derive(Debug)]
 pub(crate) enum Due<E> {
     Discard(Discarded<E>),
     Check(E),
+    /// The caller polls again.
+    Wake(Waker),
 }
 
 /// What the refill task does next.

@@ -3,12 +3,9 @@
 use std::time::Duration;
 
 use super::slots::SlotState;
-use super::{Lendable, State};
+use super::{Lendable, SCAN, State};
 use crate::inspection::{ConnectionPhase, ConnectionStatus};
 use crate::time::Instant;
-
-/// How many slots are read under one lock. Reading one takes a few nanoseconds.
-const SLOTS: usize = 256;
 
 /// What the state knows about the refill.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,7 +23,7 @@ impl<E: Lendable> State<E> {
         now: Instant,
         list: &mut Vec<ConnectionStatus>,
     ) -> Option<usize> {
-        let end = self.slots.len().min(first.saturating_add(SLOTS));
+        let end = self.slots.len().min(first.saturating_add(SCAN));
         for index in first..end {
             let Ok(index) = u32::try_from(index) else { return None };
             let slot = &self.slots[index];

@@ -3,17 +3,30 @@
 use std::task::Waker;
 
 use super::slots::{Mark, SlotState};
-use super::wait_queue::Queued;
-use super::waiter::{Ending, Limits, PickUp, Ticket, WaitPoll, WaiterId};
-use super::{Condition, Discarded, Effects, Key, Lendable, Placement, Shortage, State, TakeOutcome};
+use super::wait_queue::{Position, Scan};
+use super::waiter::{Ending, Limits, PickUp, WaitPoll, WaiterId};
+use super::{
+    BATCH, Condition, Discarded, Due, Effects, Key, Lendable, Placement, SCAN, Shortage, State, TakeOutcome,
+};
 use crate::event::Discard;
 use crate::status::CheckoutFailure;
 use crate::time::Instant;
+
+/// How far the search for waits that are over has come. Between its parts, the lock is released.
+#[derive(Debug, Default)]
+pub(crate) struct WaitScan {
+    has_begun: bool,
+    position: Option<Position>,
+}
 
 impl<E: Lendable> State<E> {
     /// The fast path: takes the first ready connection, if it is fresh.
     #[inline]
     pub(crate) fn take_fresh(&mut self, now: Instant) -> Option<E> {
+        // After a close, connections stay on the stack until they are discarded, a few at a time.
+        if self.closed {
+            return None;
+        }
         let entry = self.ready.pop_fresh(now)?;
         self.checkouts += 1;
         if self.ready.len() < self.hints.refill_below as usize {
@@ -27,8 +40,10 @@ impl<E: Lendable> State<E> {
         if let Some(entry) = self.take_fresh(now) {
             return TakeOutcome::Got(entry);
         }
+        if self.closed {
+            return TakeOutcome::Closed;
+        }
         match self.ready.pop() {
-            None if self.closed => TakeOutcome::Closed,
             None if self.is_denied() => TakeOutcome::Denied,
             None => TakeOutcome::Nothing,
             Some(entry) => {
@@ -46,32 +61,38 @@ impl<E: Lendable> State<E> {
         self.ready.len() == 0 && !self.closed && !self.denied
     }
 
-    /// A caller found no connection and joins the queue. `waker` wakes it.
+    /// A caller found no connection and joins the queue. It has the configured limits, or its `own` ones and a
+    /// timer for them. `waker` wakes it. Also returns when a caller with a timer must poll.
     #[inline]
-    pub(crate) fn join(&mut self, limits: Limits, waker: Waker) -> (Ticket, WaiterId) {
+    pub(crate) fn join(&mut self, since: Instant, own: Option<Limits>, waker: Waker) -> (WaiterId, Instant) {
         self.count_empty();
-        let joined = self.waiters.join(limits, waker);
+        let waiter = self.waiters.join(since, own.is_some(), waker);
         self.hints.someone_waits();
-        self.schedule_wait_end(limits);
+        self.schedule_wait_end(waiter);
         self.refill_if_wanted();
-        joined
+        let poll_at = own.map(|limits| limits.poll_again_at(since, self.short_since, since));
+        (waiter, poll_at.unwrap_or(Instant::NEVER))
     }
 
     /// A waiting caller has no connection yet. If its time is over, it leaves the queue. Otherwise `waker`
     /// wakes it from now on.
-    pub(crate) fn poll_wait(&mut self, ticket: Ticket, waker: &Waker, now: Instant) -> WaitPoll {
-        let short_since = self.short_since;
+    pub(crate) fn poll_wait(
+        &mut self,
+        waiter: WaiterId,
+        own: Option<Limits>,
+        waker: &Waker,
+        now: Instant,
+    ) -> WaitPoll {
+        let limits = own.unwrap_or(self.limits);
+        let (since, short_since) = (self.waiters.since(waiter), self.short_since);
         // A caller that is not queued has been served, or its wait has ended.
-        let Some(queued) = self.waiters.find(ticket) else { return WaitPoll::Retry };
-        let (limits, waiter, present) = (queued.limits, queued.waiter, &mut queued.waker);
-        if now < limits.end(short_since) {
+        let Some(present) = self.waiters.waker(waiter) else { return WaitPoll::Retry };
+        if now < limits.end(since, short_since) {
             let is_known = present.as_ref().is_some_and(|present| present.will_wake(waker));
             let before = if is_known { None } else { present.replace(waker.clone()) };
-            // The reason for the wait may have changed, and with it the end.
-            self.schedule_wait_end(limits);
-            return WaitPoll::Wait(before);
+            return WaitPoll::Wait(before, limits.poll_again_at(since, short_since, now));
         }
-        let Some(before) = self.waiters.remove(ticket) else { return WaitPoll::Retry };
+        let Some(before) = self.waiters.remove(waiter) else { return WaitPoll::Retry };
         let ending = Ending::GaveUp(self.refuse());
         self.waiters.get(waiter).end(ending);
         WaitPoll::GaveUp(before)
@@ -110,22 +131,21 @@ impl<E: Lendable> State<E> {
             return self.waiters.get(waiter).end(Ending::Closed);
         }
         // A connection that was returned while nobody was queued is ready.
-        let (ticket, limits) = self.waiters.get(waiter).served();
         if let Some(entry) = self.ready.pop() {
-            return self.serve(waiter, ticket, &limits, entry);
+            return self.serve(waiter, entry);
         }
-        self.schedule_wait_end(limits);
         self.waiters.rejoin(waiter, waker.cloned());
+        self.schedule_wait_end(waiter);
         self.hints.someone_waits();
         self.end_waits_if_denied();
     }
 
     /// Delivers a connection to a caller that has left the queue.
     #[inline]
-    fn serve(&mut self, waiter: WaiterId, ticket: Ticket, limits: &Limits, entry: E) {
+    fn serve(&mut self, waiter: WaiterId, entry: E) {
         let index = entry.key().index;
         self.checkouts += 1;
-        self.waiters.get(waiter).serve(ticket, limits, entry);
+        self.waiters.get(waiter).serve(entry);
         // The previous waiter has picked this connection up; otherwise nobody else could have it.
         if let Some(before) = self.slots[index].served.replace(waiter) {
             self.waiters.recycle(before);
@@ -135,10 +155,8 @@ impl<E: Lendable> State<E> {
     /// Delivers a connection to the first caller in the queue. Returns its waker, if it must be woken.
     #[inline]
     fn serve_first(&mut self, entry: E) -> Result<Option<Waker>, E> {
-        let Some(Queued { ticket, limits, waker, waiter, .. }) = self.waiters.pop() else {
-            return Err(entry);
-        };
-        self.serve(waiter, ticket, &limits, entry);
+        let Some((waiter, waker)) = self.waiters.pop() else { return Err(entry) };
+        self.serve(waiter, entry);
         if self.waiters.is_empty() {
             self.hints.nobody_waits();
         }
@@ -147,13 +165,8 @@ impl<E: Lendable> State<E> {
 
     /// A waiting caller is cancelled. A connection that it was served goes to the next. Also returns its
     /// waker, which must be dropped outside the lock.
-    pub(crate) fn cancel(
-        &mut self,
-        ticket: Ticket,
-        waiter: WaiterId,
-        now: Instant,
-    ) -> (Option<Placement<E>>, Option<Waker>) {
-        if let Some(waker) = self.waiters.remove(ticket) {
+    pub(crate) fn cancel(&mut self, waiter: WaiterId, now: Instant) -> (Option<Placement<E>>, Option<Waker>) {
+        if let Some(waker) = self.waiters.remove(waiter) {
             self.waiters.recycle(waiter);
             return (None, waker);
         }
@@ -215,31 +228,67 @@ impl<E: Lendable> State<E> {
         }
     }
 
-    /// Makes sure that the wait ends in time.
-    fn schedule_wait_end(&mut self, limits: Limits) {
-        let end = limits.shared_end(self.short_since);
+    /// Makes sure that the wait of a queued caller ends in time.
+    #[inline]
+    fn schedule_wait_end(&mut self, waiter: WaiterId) {
+        if self.waiters.has_timer(waiter) {
+            return;
+        }
+        let end = self.limits.end(self.waiters.since(waiter), self.short_since);
         if end < self.waits_end_at {
             self.waits_end_at = end;
             self.effects.add(Effects::WAITS);
         }
     }
 
-    /// Finds the waits that are over. Returns the wakers of their callers, who check the time themselves, and
-    /// when to run next. If waiting does not help, it ends all waits.
-    pub(crate) fn end_waits(&mut self, now: Instant) -> (Vec<Waker>, Instant) {
-        let (wakers, next) = if self.is_denied() {
-            let mut wakers = Vec::new();
-            while let Some(Queued { waiter, waker, .. }) = self.waiters.pop() {
-                let ending = Ending::GaveUp(self.refuse());
-                self.waiters.get(waiter).end(ending);
-                wakers.extend(waker);
+    /// When the task that ends waits looks next.
+    pub(crate) fn waits_end_at(&self) -> Instant {
+        self.waits_end_at
+    }
+
+    /// Looks for waits that are over. Their callers are woken, and check the time themselves. If waiting does
+    /// not help, it ends all waits. One call handles up to [`BATCH`] callers, and looks at up to [`SCAN`];
+    /// `scan` says how far it has come. Returns whether there may be more.
+    pub(crate) fn end_waits(&mut self, scan: &mut WaitScan, now: Instant, due: &mut Vec<Due<E>>) -> bool {
+        if !std::mem::replace(&mut scan.has_begun, true) {
+            // From now on, callers that join or return may set an earlier time.
+            self.waits_end_at = Instant::NEVER;
+        }
+        if self.is_denied() {
+            return self.end_some_waits(due, |state| Ending::GaveUp(state.refuse()));
+        }
+        let (limits, short_since, before) = (self.limits, self.short_since, due.len());
+        let mut next = Instant::NEVER;
+        scan.position = self.waiters.scan(scan.position, SCAN, |since, has_timer, waker| {
+            if has_timer {
+                return Scan::Continue;
             }
-            (wakers, Instant::NEVER)
-        } else {
-            self.waiters.overdue(now, self.short_since)
-        };
-        self.waits_end_at = next;
-        (wakers, next)
+            let end = limits.end(since, short_since);
+            if end > now {
+                // The callers behind it wait at least as long.
+                next = end;
+                return Scan::Stop;
+            }
+            due.extend(waker.take().map(Due::Wake));
+            if due.len() < before + BATCH { Scan::Continue } else { Scan::Pause }
+        });
+        self.waits_end_at = self.waits_end_at.min(next);
+        scan.position.is_some()
+    }
+
+    /// Ends up to [`BATCH`] waits, whatever their time. Returns whether callers still wait.
+    pub(super) fn end_some_waits(
+        &mut self,
+        due: &mut Vec<Due<E>>,
+        ending: impl Fn(&mut Self) -> Ending,
+    ) -> bool {
+        for _ in 0..BATCH {
+            let Some((waiter, waker)) = self.waiters.pop() else { return false };
+            let ending = ending(self);
+            self.waiters.get(waiter).end(ending);
+            due.extend(waker.map(Due::Wake));
+        }
+        !self.waiters.is_empty()
     }
 
     /// The fast path of a return: keeps the connection, or delivers it to the first caller in the queue and

@@ -1,8 +1,8 @@
 //! One waiting caller: what it shares with the state.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
+use std::time::Duration;
 
 use crossbeam_utils::atomic::AtomicCell;
 
@@ -10,81 +10,53 @@ use super::Shortage;
 use crate::sync::Handover;
 use crate::time::Instant;
 
-/// The position of a caller in the queue. It keeps it while it waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Ticket(u64);
-
-impl Ticket {
-    pub(super) const FIRST: Self = Self(u64::MAX / 2);
-
-    pub(super) fn after(self) -> Self {
-        Self(self.0 + 1)
-    }
-
-    pub(super) fn before(self) -> Self {
-        Self(self.0 - 1)
-    }
-
-    pub(super) fn distance(self, other: Self) -> u64 {
-        self.0.abs_diff(other.0)
-    }
-}
-
-/// The limits of a wait.
+/// How long a caller waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    pub(crate) since: Instant,
-    /// The wait ends then, for any reason.
-    pub(crate) deadline: Instant,
-    /// The wait ends once the reservoir has been short for this many nanoseconds.
-    pub(crate) empty_wait: u64,
-    /// The caller has its own timer for the deadline. The others share one.
-    pub(crate) has_timer: bool,
+    /// For any reason.
+    pub(crate) wait: Duration,
+    /// Once the reservoir is short, and as long as it remains so.
+    pub(crate) empty_wait: Option<Duration>,
 }
 
 impl Limits {
-    /// No shorter limit while the reservoir is short.
-    pub(crate) const PATIENT: u64 = u64::MAX;
-
-    #[inline]
-    pub(super) fn is_impatient(&self) -> bool {
-        self.empty_wait != Self::PATIENT
+    /// When a wait ends that began at `since`, in a reservoir that has been short since `short_since`.
+    pub(super) fn end(&self, since: Instant, short_since: Option<Instant>) -> Instant {
+        let end = since + self.wait;
+        match (short_since, self.empty_wait) {
+            (Some(short_since), Some(empty_wait)) => end.min(since.max(short_since) + empty_wait),
+            _ => end,
+        }
     }
 
-    /// When the wait ends in a reservoir that has been short since `short_since`.
-    pub(super) fn end(&self, short_since: Option<Instant>) -> Instant {
-        self.deadline.min(self.end_while_short(short_since))
-    }
-
-    /// The same, without a deadline that has its own timer.
-    pub(super) fn shared_end(&self, short_since: Option<Instant>) -> Instant {
-        if self.has_timer { self.end_while_short(short_since) } else { self.end(short_since) }
-    }
-
-    fn end_while_short(&self, short_since: Option<Instant>) -> Instant {
-        match short_since {
-            Some(short_since) => self.since.max(short_since).plus_nanos(self.empty_wait),
-            None => Instant::NEVER,
+    /// When a caller with its own timer must poll again. While the reservoir is full, it looks often enough
+    /// to notice a shortage in time: nobody else keeps track of its `empty_wait`.
+    pub(super) fn poll_again_at(
+        &self,
+        since: Instant,
+        short_since: Option<Instant>,
+        now: Instant,
+    ) -> Instant {
+        let end = self.end(since, short_since);
+        match (short_since, self.empty_wait) {
+            (None, Some(empty_wait)) => end.min(now + empty_wait.max(SHORTEST_PAUSE)),
+            _ => end,
         }
     }
 }
 
+/// The shortest time between two polls of a caller that waits.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+
 /// A waiting caller, as it and the state share it.
 ///
 /// The state stores a connection under its lock. The caller takes it without the lock, unless the state has
-/// taken it back. All other fields are used by the state under its lock, except the ending, which the caller
-/// reads. They are atomics because the compiler cannot verify that. A waiter has its own cache line, since
-/// two threads pass it to each other.
+/// taken it back. A waiter has its own cache line, since two threads pass it to each other.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Waiter<E> {
     /// The connection to pick up.
     connection: Handover<E>,
-    ticket: AtomicU64,
-    since: AtomicU64,
-    deadline: AtomicU64,
-    empty_wait: AtomicU64,
-    has_timer: AtomicBool,
     /// Why no connection will come, once that is known.
     ending: AtomicCell<Option<Ending>>,
 }
@@ -106,30 +78,21 @@ pub(crate) enum PickUp<E> {
     Ending(Ending),
 }
 
-/// The result of a poll that found nothing.
+/// The result of a poll that found nothing. The previous waker must be dropped outside the lock, since its
+/// drop may run any code.
 #[derive(Debug)]
 pub(crate) enum WaitPoll {
     /// The caller was served or its wait ended meanwhile.
     Retry,
-    /// The wait continues. The previous waker must be dropped outside the lock, since its drop may run any
-    /// code.
-    Wait(Option<Waker>),
-    /// The time is over. The caller finds the reason in its waiter. The waker must be dropped outside the
-    /// lock.
+    /// The wait continues. A caller with its own timer polls again at this time.
+    Wait(Option<Waker>, Instant),
+    /// The time is over. The caller finds the reason in its waiter.
     GaveUp(Option<Waker>),
 }
 
 impl<E> Default for Waiter<E> {
     fn default() -> Self {
-        Self {
-            connection: Handover::default(),
-            ticket: AtomicU64::new(0),
-            since: AtomicU64::new(0),
-            deadline: AtomicU64::new(0),
-            empty_wait: AtomicU64::new(0),
-            has_timer: AtomicBool::new(false),
-            ending: AtomicCell::new(None),
-        }
+        Self { connection: Handover::default(), ending: AtomicCell::new(None) }
     }
 }
 
@@ -152,24 +115,8 @@ impl<E> Waiter<E> {
 
     /// Delivers a connection to the caller, which has left the queue.
     #[inline]
-    pub(super) fn serve(&self, ticket: Ticket, limits: &Limits, entry: E) {
-        self.ticket.store(ticket.0, Ordering::Relaxed);
-        self.since.store(limits.since.as_nanos(), Ordering::Relaxed);
-        self.deadline.store(limits.deadline.as_nanos(), Ordering::Relaxed);
-        self.empty_wait.store(limits.empty_wait, Ordering::Relaxed);
-        self.has_timer.store(limits.has_timer, Ordering::Relaxed);
+    pub(super) fn serve(&self, entry: E) {
         self.connection.put(entry);
-    }
-
-    /// The ticket and limits of a served caller, for its return to the queue.
-    pub(super) fn served(&self) -> (Ticket, Limits) {
-        let limits = Limits {
-            since: Instant::from_nanos(self.since.load(Ordering::Relaxed)),
-            deadline: Instant::from_nanos(self.deadline.load(Ordering::Relaxed)),
-            empty_wait: self.empty_wait.load(Ordering::Relaxed),
-            has_timer: self.has_timer.load(Ordering::Relaxed),
-        };
-        (Ticket(self.ticket.load(Ordering::Relaxed)), limits)
     }
 
     /// Clears the ending, for the next use.
@@ -191,56 +138,52 @@ impl<E> Waiter<E> {
 
 /// The index of a waiter in [`Waiters`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WaiterId(u32);
+pub(crate) struct WaiterId(pub(super) u32);
 
 /// All waiters that were ever in use together, at fixed addresses. So a caller reaches its waiter without the
 /// lock and without reference counts.
 #[derive(Debug)]
 pub(crate) struct Waiters<E> {
-    first: Box<[Waiter<E>; FIRST]>,
-    /// Chunk `k` has [`FIRST`] times 2^`k` waiters.
-    more: [OnceLock<Box<[Waiter<E>]>>; 26],
+    first: Box<[Waiter<E>; BLOCK]>,
+    /// Groups of [`BLOCKS`] blocks, each of [`BLOCK`] waiters. A block is allocated when the first of its
+    /// waiters is needed: this happens under the lock, so it must not take long.
+    more: Box<[Group<E>; GROUPS]>,
 }
 
-/// How many waiters are allocated at the start. Access to them is fastest.
-const FIRST: usize = 64;
+type Block<E> = OnceLock<Box<[Waiter<E>; BLOCK]>>;
+type Group<E> = OnceLock<Box<[Block<E>; BLOCKS]>>;
+
+/// How many waiters are allocated at the start, and how many more at a time.
+const BLOCK: usize = 64;
+const BLOCKS: usize = 256;
+const GROUPS: usize = 256;
+
+/// The largest number of callers that can wait together.
+pub(super) const MOST: usize = BLOCK * BLOCKS * GROUPS;
 
 impl<E> Default for Waiters<E> {
     fn default() -> Self {
-        Self {
-            first: Box::new(std::array::from_fn(|_| Waiter::default())),
-            more: [const { OnceLock::new() }; 26],
-        }
+        Self { first: Box::new(block()), more: Box::new([const { OnceLock::new() }; GROUPS]) }
     }
+}
+
+fn block<E>() -> [Waiter<E>; BLOCK] {
+    std::array::from_fn(|_| Waiter::default())
 }
 
 impl<E> Waiters<E> {
     #[inline]
     pub(crate) fn get(&self, id: WaiterId) -> &Waiter<E> {
         let id = id.0 as usize;
-        if id < FIRST { &self.first[id] } else { self.get_more(id / FIRST, id) }
+        if id < BLOCK { &self.first[id] } else { self.get_more(id) }
     }
 
     #[cold]
-    fn get_more(&self, multiple: usize, id: usize) -> &Waiter<E> {
-        let chunk = multiple.ilog2();
-        let size = FIRST << chunk;
-        let waiters =
-            self.more[chunk as usize].get_or_init(|| (0..size).map(|_| Waiter::default()).collect());
-        &waiters[id - size]
-    }
-}
-
-impl WaiterId {
-    pub(super) const FIRST: Self = Self(0);
-
-    pub(super) fn next(self) -> Self {
-        Self(self.0 + 1)
-    }
-
-    #[cfg(test)]
-    pub(super) fn number(self) -> usize {
-        self.0 as usize
+    fn get_more(&self, id: usize) -> &Waiter<E> {
+        let (block_number, waiter) = (id / BLOCK, id % BLOCK);
+        let group =
+            self.more[block_number / BLOCKS].get_or_init(|| Box::new([const { OnceLock::new() }; BLOCKS]));
+        &group[block_number % BLOCKS].get_or_init(|| Box::new(block()))[waiter]
     }
 }
 
@@ -263,9 +206,10 @@ mod tests {
     fn each_waiter_has_its_own_fixed_address() {
         let waiters = Waiters::<u32>::default();
         let address = |id| std::ptr::from_ref(waiters.get(WaiterId(id))) as usize;
-        let before: Vec<usize> = (0..1_000).map(address).collect();
-        assert_eq!(before.iter().collect::<std::collections::BTreeSet<_>>().len(), 1_000);
-        address(100_000);
-        assert_eq!((0..1_000).map(address).collect::<Vec<_>>(), before);
+        let before: Vec<usize> = (0..100_000).map(address).collect();
+        assert_eq!(before.iter().collect::<std::collections::BTreeSet<_>>().len(), 100_000);
+        #[allow(clippy::cast_possible_truncation, reason = "it fits")]
+        address(MOST as u32 - 1);
+        assert_eq!((0..100_000).map(address).collect::<Vec<_>>(), before);
     }
 }
