@@ -20,7 +20,8 @@ use crate::opens::Opens;
 use crate::rt::{self, Runtime};
 use crate::seed::Seed;
 use crate::state::{
-    Condition, Discarded, Due, Effects, Key, Lendable, Life, Limits, Placement, Shortage, State, Waiters,
+    Condition, Crossing, Discarded, Due, Effects, Key, Lendable, Life, Limits, Placement, Shortage, State,
+    Waiters,
 };
 use crate::status::Status;
 use crate::sync::{Mutex, MutexGuard, lock_spinning};
@@ -201,13 +202,15 @@ impl<C: Connect> Core<C> {
             self.waits.notify_one();
         }
         if effects.contains(Effects::WATERMARK) {
-            let status = self.status();
-            let (size, low_watermark) = (status.size(), status.low_watermark);
-            self.observe(&if size < low_watermark {
-                Event::BelowWatermark { size, low_watermark }
-            } else {
-                Event::AboveWatermark { size }
-            });
+            let mut next = self.lock().announce();
+            while let Some(Crossing { size, low_watermark }) = next {
+                self.observe(&if size < low_watermark {
+                    Event::BelowWatermark { size, low_watermark }
+                } else {
+                    Event::AboveWatermark { size }
+                });
+                next = self.lock().announced();
+            }
         }
     }
 

@@ -33,6 +33,7 @@ mod slots;
 mod stack;
 mod wait_queue;
 mod waiter;
+mod watermark;
 
 pub(crate) use answers::{Condition, Discarded, Due, Effects, Placement, Refill, Shortage, TakeOutcome};
 use governor::Governor;
@@ -45,6 +46,8 @@ use slots::{Mark, SlotState, Slots};
 use stack::Stack;
 use wait_queue::WaitQueue;
 pub(crate) use waiter::{Ending, Limits, PickUp, WaitPoll, WaiterId, Waiters};
+pub(crate) use watermark::Crossing;
+use watermark::Watermark;
 
 /// The queue starts on a cache line of its own, if the lock takes one word.
 const _: () =
@@ -86,8 +89,7 @@ pub(crate) struct State<E> {
     tracks_idle: bool,
 
     overlap: usize,
-    low_watermark: usize,
-    below_watermark: bool,
+    watermark: Watermark,
     idle_timeout: Option<Duration>,
     check_after: Option<Duration>,
     lives: Option<Lives>,
@@ -167,9 +169,7 @@ impl<E: Lendable> State<E> {
             tracks_idle: config.idle_timeout.is_some() || config.check_after.is_some(),
             closed: false,
             overlap,
-            low_watermark: config.watermark(),
-            // Otherwise the first fill would be reported as a recovery.
-            below_watermark: true,
+            watermark: Watermark::new(config.watermark()),
             idle_timeout: config.idle_timeout,
             check_after: config.check_after,
             lives,
@@ -256,11 +256,7 @@ impl<E: Lendable> State<E> {
             }
         }
         self.end_waits_if_denied();
-        let below = usable < self.low_watermark;
-        if below != self.below_watermark && !self.closed {
-            self.below_watermark = below;
-            self.effects.add(Effects::WATERMARK);
-        }
+        self.compare_with_watermark();
         self.effects.add(Effects::PROGRESS);
     }
 
@@ -269,7 +265,7 @@ impl<E: Lendable> State<E> {
         self.max_open = config.max_open;
         self.keep_ready = config.keep_ready();
         self.overlap = config.overlap_or_default();
-        self.low_watermark = config.watermark();
+        self.watermark.level = config.watermark();
         if let Some(lives) = &mut self.lives {
             // Booked retirements stay. Their periods do not exist in the new schedule.
             lives.reschedule(self.max_open);
@@ -362,7 +358,7 @@ impl<E: Lendable> State<E> {
     }
 
     pub(crate) fn is_filled(&self) -> bool {
-        self.usable() >= self.low_watermark
+        self.usable() >= self.watermark.level
     }
 
     /// Ends a change: recomputes the hints for the fast path, and returns the effects.
@@ -403,7 +399,7 @@ impl<E: Lendable> State<E> {
             retiring: self.retiring.len(),
             max_open: self.max_open,
             target_ready: self.keep_ready.min(self.max_open),
-            low_watermark: self.low_watermark,
+            low_watermark: self.watermark.level,
             closed: self.closed,
             counts: Counts {
                 checkouts: self.checkouts,

@@ -408,6 +408,54 @@ fn a_serve_a_cancellation_and_a_resize_at_once() {
     });
 }
 
+#[test]
+fn reports_of_the_watermark_alternate_and_the_last_one_is_true() {
+    explore(|| {
+        block_on(async {
+            let memory = Memory::new(Still);
+            let config = Config::default().max_open(1).low_watermark(1).rate(1e6, 1_000);
+            let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+            let log = Arc::clone(&told);
+            let reservoir = Reservoir::builder(memory.clone())
+                .config(config.startup_jitter(Duration::ZERO).seed(Seed::new(1)))
+                .runtime(Still)
+                .observer(move |event: &forebay::Event<'_>| match event {
+                    forebay::Event::BelowWatermark { .. } => log.lock().unwrap().push("below"),
+                    forebay::Event::AboveWatermark { .. } => log.lock().unwrap().push("above"),
+                    _ => {}
+                })
+                .start_empty()
+                .unwrap();
+            let ups_and_downs = |rounds: u32| {
+                let (reservoir, memory) = (reservoir.clone(), memory.clone());
+                spawn(async move {
+                    for _ in 0..rounds {
+                        let guard = reservoir.checkout().await.unwrap();
+                        memory.kill(guard.id());
+                    }
+                })
+            };
+            for task in [ups_and_downs(2), ups_and_downs(2)] {
+                task.await.unwrap();
+            }
+            for round in 0.. {
+                let told = told.lock().unwrap().clone();
+                let status = reservoir.status();
+                assert!(round < 10_000, "{told:?}, {status:?}");
+                assert!(told.windows(2).all(|two| two[0] != two[1]), "{told:?}");
+                // Opens may still be under way, and another task may be about to report. A connection that
+                // dies before it was reported is not.
+                let truth = if status.size() < 1 { "below" } else { "above" };
+                if status.opening == 0 && *told.last().unwrap_or(&"below") == truth {
+                    break;
+                }
+                shuttle::future::yield_now().await;
+            }
+            drop(reservoir.drain(Duration::from_secs(1)).await);
+        });
+    });
+}
+
 /// Shows that these scenarios can fail: a waiter that nobody serves is a deadlock, which shuttle reports.
 #[test]
 #[should_panic(expected = "deadlock")]
