@@ -19,6 +19,7 @@ macro_rules! lanes {
 pub(crate) mod contended;
 mod expiry;
 mod fairness;
+mod queue;
 mod refill;
 pub(crate) mod uncontended;
 
@@ -78,6 +79,8 @@ pub(crate) enum Section {
     Fairness,
     /// The expiry scan.
     Expiry,
+    /// The lock while many callers wait.
+    Queue,
     /// Opens a second.
     Refill,
     /// Allocations of a checkout.
@@ -95,6 +98,7 @@ impl Section {
             Self::Yield => contended::held_across_a_yield(runtime, effort, report)?,
             Self::Fairness => fairness::measure(runtime, effort, report)?,
             Self::Expiry => expiry::measure(runtime, effort, report)?,
+            Self::Queue => queue::measure(effort, report)?,
             Self::Refill => refill::measure(runtime, effort, report)?,
             Self::Allocations => allocations::measure(report),
             Self::Instructions => instructions::measure(report),

@@ -47,13 +47,10 @@ pub type SqlxDsql = DsqlPool<crate::sqlx::Sqlx>;
 pub struct DsqlPool<C: Connect> {
     pub(crate) mode: PoolMode,
     pub(crate) reservoir: Reservoir<Registering<C>>,
-    pub(crate) connector: Registering<C>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) metrics: PoolMetrics,
     pub(crate) registry: Registry,
     pub(crate) acquire_timeout: Duration,
-    /// How long it may take a connection to answer.
-    pub(crate) maintenance_timeout: Duration,
     pub(crate) transactions: Transactions,
     pub(crate) tokens: Option<PoolTokens>,
     pub(crate) member: Option<WeakMember>,
@@ -268,12 +265,10 @@ impl<C: Connect> Clone for DsqlPool<C> {
         Self {
             mode: self.mode,
             reservoir: self.reservoir.clone(),
-            connector: self.connector.clone(),
             runtime: Arc::clone(&self.runtime),
             metrics: self.metrics.clone(),
             registry: self.registry.clone(),
             acquire_timeout: self.acquire_timeout,
-            maintenance_timeout: self.maintenance_timeout,
             transactions: self.transactions.clone(),
             tokens: self.tokens.clone(),
             member: self.member.clone(),

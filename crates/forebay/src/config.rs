@@ -43,7 +43,7 @@ pub struct Config {
     pub overlap: Option<usize>,
     /// After which idle time a connection is closed. `None`: never.
     pub idle_timeout: Option<Duration>,
-    /// After which idle time a connection is checked. `None`: never.
+    /// How long a connection may go without a check. `None`: for ever.
     pub check_after: Option<Duration>,
     /// How long callers wait while connections are missing. `None`: for `acquire_timeout`.
     pub empty_wait: Option<Duration>,
@@ -163,8 +163,10 @@ impl Config {
         /// Closes connections that were idle for this long, but keeps the target number ready. Default:
         /// never. At least 1 ms.
         idle_timeout(ttl: Duration) => Some(ttl);
-        /// Checks connections that were idle for this long with [`Connect::check`](crate::Connect::check), in
-        /// the background, and repeats the check after the same time. Default: never. At least 1 ms.
+        /// For connectors that do not notice when an idle connection dies: checks each connection with
+        /// [`Connect::check`](crate::Connect::check), in the background, once it was not opened, reset or
+        /// checked for this long and nobody uses it. When one is found dead, all others are checked before
+        /// they are lent. Default: never. At least 1 ms.
         check_after(idle: Duration) => Some(idle);
         /// Lets callers give up sooner while connections are missing: once fewer than `max_open` have been
         /// usable for this long. It does not apply while all connections are in use. Default: not set, so

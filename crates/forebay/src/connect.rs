@@ -60,8 +60,8 @@ pub trait Connect: Send + Sync + 'static {
         ready(Err("the connector has no reset".into()))
     }
 
-    /// Asks the server whether a connection is alive. It runs in the background for connections that were
-    /// idle for [`check_after`](crate::Config::check_after), if that is set. Default: it succeeds.
+    /// Asks the server whether a connection is alive. It runs in the background, if
+    /// [`check_after`](crate::Config::check_after) is set. Default: it succeeds.
     fn check(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), BoxError>> + Send {
         let _ = connection;
         ready(Ok(()))
@@ -98,6 +98,8 @@ struct Shared<O: ?Sized> {
 pub(crate) trait Owner: Send + Sync + 'static {
     fn died(&self);
 
+    fn retired(&self);
+
     /// The connection must be closed. Returns whether the owner closes it itself; otherwise somebody uses it.
     fn recalled(&self) -> bool;
 }
@@ -105,6 +107,8 @@ pub(crate) trait Owner: Send + Sync + 'static {
 /// No owner.
 impl Owner for () {
     fn died(&self) {}
+
+    fn retired(&self) {}
 
     fn recalled(&self) -> bool {
         false
@@ -133,6 +137,13 @@ impl ConnectionMonitor {
     #[must_use = "dropping the guard reports the connection's death"]
     pub fn guard(self) -> MonitorGuard {
         MonitorGuard(self)
+    }
+
+    /// Retires the connection: a ready one is discarded at once, and a lent one when it is returned. The
+    /// reservoir opens another one in its place. Use it after a change of credentials, for example. It is
+    /// cheap, can be called from any thread, and has no effect if it is repeated or late.
+    pub fn retire(&self) {
+        self.0.owner.retired();
     }
 
     /// Asks for the connection to be closed soon, because its lease is about to end. A ready connection is
@@ -200,6 +211,8 @@ mod tests {
         fn died(&self) {
             self.deaths.fetch_add(1, Ordering::Relaxed);
         }
+
+        fn retired(&self) {}
 
         fn recalled(&self) -> bool {
             self.idle

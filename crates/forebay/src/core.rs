@@ -235,6 +235,7 @@ impl<C: Connect> Core<C> {
             Placement::Kept | Placement::Served(None) => {}
             Placement::Served(Some(waker)) => wake(waker),
             Placement::Reset(entry) => maintenance::start(self, entry, maintenance::Kind::Reset),
+            Placement::Check(entry) => maintenance::start(self, entry, maintenance::Kind::Check),
             Placement::Discarded(discarded) => self.dispose(discarded),
         }
     }
@@ -319,6 +320,14 @@ impl<C: Connect> Core<C> {
     pub(crate) fn died(self: &Arc<Self>, key: Key) {
         let now = self.runtime.now();
         if let Some(discarded) = self.with_state(|state| state.died(key, now)) {
+            self.dispose(discarded);
+        }
+    }
+
+    /// The application retires a connection.
+    pub(crate) fn retired(self: &Arc<Self>, key: Key) {
+        let now = self.runtime.now();
+        if let Some(discarded) = self.with_state(|state| state.retired(key, now)) {
             self.dispose(discarded);
         }
     }

@@ -68,7 +68,7 @@ reasons! {
         Died "died",
         /// It was idle for longer than `idle_timeout`.
         Idle "idle",
-        /// It was retired on schedule; its replacement was ready.
+        /// It was retired: on schedule, when its replacement was ready, or because the application asked for it.
         Retired "retired",
         /// The reservoir is closed.
         Draining "draining",

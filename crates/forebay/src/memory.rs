@@ -143,6 +143,12 @@ impl Memory {
         }
     }
 
+    /// Retires all connections.
+    pub fn retire_all(&self) {
+        let live: Vec<_> = self.server.lock().live.values().cloned().collect();
+        live.iter().for_each(ConnectionMonitor::retire);
+    }
+
     /// Ends one connection without a report: its user finds out.
     pub fn kill_silently(&self, id: u64) {
         self.server.lock().live.remove(&id);

@@ -26,6 +26,7 @@ mod lending;
 mod answers;
 
 // Parts.
+mod checks;
 mod governor;
 mod lives;
 mod retirement;
@@ -36,6 +37,7 @@ mod waiter;
 mod watermark;
 
 pub(crate) use answers::{Condition, Discarded, Due, Effects, Placement, Refill, Shortage, TakeOutcome};
+use checks::Checks;
 use governor::Governor;
 pub(crate) use inspection::Refilling;
 pub(crate) use lending::WaitScan;
@@ -91,7 +93,7 @@ pub(crate) struct State<E> {
     overlap: usize,
     watermark: Watermark,
     idle_timeout: Option<Duration>,
-    check_after: Option<Duration>,
+    checks: Checks<E>,
     lives: Option<Lives>,
     /// When the expiry task looks at each slot. There is exactly one entry for each usable connection.
     alarms: BTreeSet<(Instant, u32)>,
@@ -171,7 +173,7 @@ impl<E: Lendable> State<E> {
             overlap,
             watermark: Watermark::new(config.watermark()),
             idle_timeout: config.idle_timeout,
-            check_after: config.check_after,
+            checks: Checks::new(config.check_after),
             lives,
             alarms: BTreeSet::new(),
             retiring: BTreeSet::new(),
@@ -302,6 +304,9 @@ impl<E: Lendable> State<E> {
         if self.end_some_waits(due, |_| Ending::Closed) {
             return true;
         }
+        if self.start_checks(now, due) {
+            return true;
+        }
         for _ in 0..BATCH {
             let Some(entry) = self.ready.pop() else { break };
             due.push(Due::Discard(self.discard(entry, Discard::Draining, now)));
@@ -391,8 +396,8 @@ impl<E: Lendable> State<E> {
         let owned = self.usable() + self.opening;
         Status {
             ready: self.ready.len(),
-            in_use: self.ready_or_lent - self.ready.len(),
-            in_maintenance: self.in_maintenance,
+            in_use: self.ready_or_lent - self.ready.len() - self.checks.pending.len(),
+            in_maintenance: self.in_maintenance + self.checks.pending.len(),
             opening: self.opening,
             closing: self.slots.occupied() - owned,
             waiting: self.waiters.len(),

@@ -168,7 +168,7 @@ impl<C: Connect> Builder<C> {
         if let (Some(idle), None) = (check_after, config.check_after) {
             config = config.check_after(idle);
         }
-        let registry = Registry::new(Arc::clone(&runtime), config.check_after);
+        let registry = Registry::new(Arc::clone(&runtime));
         let Made { connector, tokens } = make(&options, Arc::clone(&runtime))?;
         let connector = Registering::new(connector, registry.clone());
         let metrics = PoolMetrics::new(options.service(), options.pool());
@@ -217,12 +217,10 @@ impl<C: Connect> Builder<C> {
         Ok(DsqlPool {
             mode,
             reservoir,
-            connector,
             runtime,
             metrics,
             registry,
             acquire_timeout: config.acquire_timeout,
-            maintenance_timeout: config.maintenance_timeout,
             transactions,
             tokens,
             member,

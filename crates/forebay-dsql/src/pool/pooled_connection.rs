@@ -25,7 +25,6 @@ impl<C: Connect> PooledConnection<'_, C> {
 
     /// This connection failed: close it when it comes back, instead of lending it again.
     pub fn mark_bad(&mut self) {
-        self.0.doubt_others();
         self.0.mark_bad();
     }
 

@@ -40,15 +40,6 @@ pub struct Registry {
     entries: Arc<Mutex<BTreeMap<ConnectionId, Entry>>>,
     next: Arc<AtomicU64>,
     runtime: Arc<dyn Runtime>,
-    doubt: Option<Arc<Doubt>>,
-}
-
-/// Which connections may be dead. Kept only where the driver does not notice when an idle connection dies.
-struct Doubt {
-    /// A connection that did not answer anything for this long is in doubt.
-    after: Duration,
-    /// When a connection was last found dead, in nanoseconds of the runtime's clock; 0 if none was.
-    found_dead_at: AtomicU64,
 }
 
 struct Entry {
@@ -58,24 +49,8 @@ struct Entry {
 }
 
 impl Registry {
-    /// Where the driver does not notice deaths, a connection that did not answer anything for `check_after` is in doubt.
-    pub(crate) fn new(runtime: Arc<dyn Runtime>, check_after: Option<Duration>) -> Self {
-        let doubt = check_after.map(|after| Arc::new(Doubt { after, found_dead_at: AtomicU64::new(0) }));
-        Self { entries: Arc::default(), next: Arc::default(), runtime, doubt }
-    }
-
-    /// A connection was found dead: others that have not answered since may be dead, too.
-    fn doubt(&self) {
-        if let Some(doubt) = &self.doubt {
-            doubt.found_dead_at.fetch_max(self.runtime.now().as_nanos(), Ordering::AcqRel);
-        }
-    }
-
-    fn doubts(&self, heard_at: Instant, now: Instant) -> bool {
-        self.doubt.as_ref().is_some_and(|doubt| {
-            heard_at.as_nanos() < doubt.found_dead_at.load(Ordering::Acquire)
-                || now.since(heard_at) >= doubt.after
-        })
+    pub(crate) fn new(runtime: Arc<dyn Runtime>) -> Self {
+        Self { entries: Arc::default(), next: Arc::default(), runtime }
     }
 
     /// Every connection, the oldest first, with those that are being closed and without those that are being opened.
@@ -120,7 +95,7 @@ impl Registry {
             .collect();
         // Not under the lock: the reservoir may drop the connection at once, which removes it from these entries.
         drop(entries);
-        monitors.iter().for_each(ConnectionMonitor::mark_dead);
+        monitors.iter().for_each(ConnectionMonitor::retire);
         monitors.len()
     }
 
@@ -156,16 +131,9 @@ pub(crate) struct Registered<T> {
     /// Dropped before its entry is removed.
     connection: T,
     registration: Registration,
-    /// When the server was last known to answer.
-    heard_at: Instant,
 }
 
 impl<T> Registered<T> {
-    /// This connection is dead, and others may be as well.
-    pub(crate) fn doubt_others(&self) {
-        self.registration.registry.doubt();
-    }
-
     pub(crate) fn get(&self) -> &T {
         &self.connection
     }
@@ -191,36 +159,6 @@ impl<C> Registering<C> {
     }
 }
 
-/// A check or reset under way. Unless it succeeds, other connections are in doubt, too; also if it is dropped.
-struct Asked<'a>(Option<&'a Registry>);
-
-impl Asked<'_> {
-    /// It succeeded, at this time.
-    fn well(mut self) -> Option<Instant> {
-        self.0.take().map(|registry| registry.runtime.now())
-    }
-}
-
-impl Drop for Asked<'_> {
-    fn drop(&mut self) {
-        if let Some(registry) = self.0 {
-            registry.doubt();
-        }
-    }
-}
-
-impl<C: Connect> Registering<C> {
-    /// Whether a connection can be in doubt: the driver does not notice when an idle one dies.
-    pub(crate) fn can_doubt(&self) -> bool {
-        self.registry.doubt.is_some()
-    }
-
-    /// Whether it must be checked before it is lent: another was found dead since its last answer, or that was long ago.
-    pub(crate) fn is_in_doubt(&self, registered: &Registered<C::Connection>, now: Instant) -> bool {
-        self.registry.doubts(registered.heard_at, now)
-    }
-}
-
 impl<C> Clone for Registering<C> {
     fn clone(&self) -> Self {
         Self { connector: Arc::clone(&self.connector), registry: self.registry.clone() }
@@ -237,16 +175,11 @@ impl<C: Connect> Connect for Registering<C> {
     async fn open(&self, monitor: ConnectionMonitor) -> Result<Self::Connection, OpenError> {
         // Boxed, here and at the start of a pool: callers' futures would otherwise be too deep for the compiler.
         let connection = Box::pin(self.connector.open(monitor.clone())).await?;
-        let heard_at = self.registry.runtime.now();
-        Ok(Registered { connection, registration: self.registry.register(monitor), heard_at })
+        Ok(Registered { connection, registration: self.registry.register(monitor) })
     }
 
     fn is_usable(&self, registered: &Self::Connection) -> bool {
-        let usable = self.connector.is_usable(&registered.connection);
-        if !usable {
-            self.registry.doubt();
-        }
-        usable
+        self.connector.is_usable(&registered.connection)
     }
 
     fn is_clean(&self, registered: &Self::Connection) -> bool {
@@ -254,21 +187,15 @@ impl<C: Connect> Connect for Registering<C> {
     }
 
     async fn reset(&self, registered: &mut Self::Connection) -> Result<(), BoxError> {
-        let asked = Asked(Some(&self.registry));
-        self.connector.reset(&mut registered.connection).await?;
-        registered.heard_at = asked.well().unwrap_or(registered.heard_at);
-        Ok(())
+        self.connector.reset(&mut registered.connection).await
     }
 
     async fn check(&self, registered: &mut Self::Connection) -> Result<(), BoxError> {
-        let asked = Asked(Some(&self.registry));
-        self.connector.check(&mut registered.connection).await?;
-        registered.heard_at = asked.well().unwrap_or(registered.heard_at);
-        Ok(())
+        self.connector.check(&mut registered.connection).await
     }
 
     async fn close(&self, registered: Self::Connection) {
-        let Registered { connection, registration, .. } = registered;
+        let Registered { connection, registration } = registered;
         self.connector.close(connection).await;
         drop(registration);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::slots::{Mark, SlotState};
+use super::slots::Mark;
 use super::{BATCH, Discarded, Due, Effects, Lendable, State};
 use crate::event::Discard;
 use crate::time::Instant;
@@ -10,6 +10,9 @@ use crate::time::Instant;
 impl<E: Lendable> State<E> {
     /// When the next alarm is due.
     pub(crate) fn next_alarm(&self) -> Instant {
+        if !self.checks.pending.is_empty() {
+            return Instant::ZERO;
+        }
         self.alarms.first().map_or(Instant::NEVER, |(at, _)| *at)
     }
 
@@ -21,7 +24,12 @@ impl<E: Lendable> State<E> {
 
     /// Handles up to [`BATCH`] alarms that are due, and adds the required actions to `due`. Returns whether
     /// there may be more. A connection that stays ready is not moved, so checkouts find it at any time.
+    /// Suspects come first.
     pub(crate) fn fire_alarms(&mut self, now: Instant, due: &mut Vec<Due<E>>) -> bool {
+        if !self.checks.pending.is_empty() {
+            self.start_checks(now, due);
+            return true;
+        }
         for _ in 0..BATCH {
             match self.alarms.first() {
                 Some(&(at, index)) if at <= now => {
@@ -65,11 +73,9 @@ impl<E: Lendable> State<E> {
         if ready && self.ready.len() > self.keep_ready && since(slot.idle_since, self.idle_timeout) <= now {
             return Some(Due::Discard(self.evict(index, Discard::Idle, now)));
         }
-        if ready && since(slot.idle_since.max(slot.checked_at), self.check_after) <= now {
-            slot.state = SlotState::InMaintenance;
+        if ready && self.checks.is_suspect(slot.heard_at, now) {
             let entry = self.ready.remove(&mut self.slots, index);
-            self.ready_or_lent -= 1;
-            self.in_maintenance += 1;
+            let entry = self.start_maintenance(entry);
             self.arm(index, now);
             return Some(Due::Check(entry));
         }
@@ -87,11 +93,11 @@ impl<E: Lendable> State<E> {
         let retirement =
             if slot.marks.has(Mark::RETIRING) { slot.stale_at } else { slot.retire_at.min(slot.stale_at) };
         let idle = since(idle_since, self.idle_timeout);
-        let check = since(idle_since.max(slot.checked_at), self.check_after);
+        let check = since(slot.heard_at, self.checks.after);
         // What is not possible now (too few are ready, or it is lent) must not be due again at once.
         let later = |at: Instant, again: Option<Duration>| if at <= now { since(now, again) } else { at };
         let retirement = if retirement <= now { Instant::NEVER } else { retirement };
-        slot.alarm = retirement.min(later(idle, self.idle_timeout)).min(later(check, self.check_after));
+        slot.alarm = retirement.min(later(idle, self.idle_timeout)).min(later(check, self.checks.after));
         let alarm = slot.alarm;
         if alarm < self.next_alarm() {
             self.effects.add(Effects::EXPIRY);

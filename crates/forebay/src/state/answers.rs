@@ -90,6 +90,8 @@ pub(crate) enum Placement<E> {
     Served(Option<Waker>),
     /// It must be reset first.
     Reset(E),
+    /// It must be checked first.
+    Check(E),
     Discarded(Discarded<E>),
 }
 

@@ -123,7 +123,7 @@ impl<E: Lendable> State<E> {
         slot.stale_at = life.stale_at;
         slot.expires_at = life.expires_at;
         slot.idle_since = now;
-        slot.checked_at = now;
+        slot.heard_at = now;
         (slot.retire_at, slot.period) = match &mut self.lives {
             None => (Instant::NEVER, None),
             Some(lives) => lives.book(now, life.stale_at),

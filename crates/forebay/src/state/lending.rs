@@ -324,6 +324,9 @@ impl<E: Lendable> State<E> {
     /// Decides where a connection goes that nobody uses: to a waiting caller, to the ready stack, or away.
     pub(crate) fn place(&mut self, entry: E, condition: Condition, now: Instant) -> Placement<E> {
         let index = entry.key().index;
+        if matches!(condition, Condition::Bad | Condition::Broken | Condition::Dead) {
+            self.found_dead(index, now);
+        }
         let slot = &self.slots[index];
         let reason = if self.closed {
             Some(Discard::Draining)
@@ -352,14 +355,14 @@ impl<E: Lendable> State<E> {
         if let Some(reason) = reason {
             return Placement::Discarded(self.discard(entry, reason, now));
         }
-        let slot = &mut self.slots[index];
         if condition == Condition::Dirty {
-            slot.state = SlotState::InMaintenance;
-            self.ready_or_lent -= 1;
-            self.in_maintenance += 1;
-            return Placement::Reset(entry);
+            return Placement::Reset(self.start_maintenance(entry));
         }
+        let slot = &mut self.slots[index];
         slot.idle_since = now;
+        if self.checks.is_suspect(slot.heard_at, now) {
+            return Placement::Check(self.start_maintenance(entry));
+        }
         match self.serve_first(entry) {
             Ok(waker) => Placement::Served(waker),
             Err(entry) => {
@@ -376,7 +379,9 @@ impl<E: Lendable> State<E> {
         self.ready_or_lent += 1;
         let slot = &mut self.slots[index];
         slot.state = SlotState::ReadyOrLent;
-        slot.checked_at = now;
+        if condition == Condition::Clean {
+            slot.heard_at = now;
+        }
         let idle_since = slot.idle_since;
         let placed = self.place(entry, condition, now);
         if matches!(placed, Placement::Kept) {
@@ -389,6 +394,11 @@ impl<E: Lendable> State<E> {
     /// A connection has died. If somebody uses it, it is discarded when it is returned.
     pub(crate) fn died(&mut self, key: Key, now: Instant) -> Option<Discarded<E>> {
         self.mark_lost(key, Mark::DEAD, now)
+    }
+
+    /// The application retires a connection. If somebody uses it, it is discarded when it is returned.
+    pub(crate) fn retired(&mut self, key: Key, now: Instant) -> Option<Discarded<E>> {
+        self.mark_lost(key, Mark::RETIRED, now)
     }
 
     /// The lease of a connection was recalled. If somebody uses it, it is discarded when it is returned.

@@ -41,6 +41,8 @@ impl Mark {
     pub(super) const STALE: Self = Self(4);
     /// Its lease was recalled while it was in use.
     pub(super) const RECALLED: Self = Self(8);
+    /// The application has retired it: it is discarded as soon as nobody uses it.
+    pub(super) const RETIRED: Self = Self(16);
 }
 
 /// The marks of a connection in one byte, so that "none" is one comparison.
@@ -65,8 +67,10 @@ impl Marks {
     pub(super) fn loss(self) -> Option<Discard> {
         if self.has(Mark::RECALLED) {
             Some(Discard::Recalled)
+        } else if self.has(Mark::DEAD) {
+            Some(Discard::Died)
         } else {
-            self.has(Mark::DEAD).then_some(Discard::Died)
+            self.has(Mark::RETIRED).then_some(Discard::Retired)
         }
     }
 }
@@ -94,7 +98,8 @@ pub(super) struct Slot {
     pub(super) period: Option<Period>,
     /// When it became ready. Kept only if idle times are needed.
     pub(super) idle_since: Instant,
-    pub(super) checked_at: Instant,
+    /// When the server was last known to answer on it: when it was opened, reset or checked.
+    pub(super) heard_at: Instant,
     /// When the expiry task looks at it next. It is its key in `State::alarms`.
     pub(super) alarm: Instant,
 }
@@ -152,7 +157,7 @@ impl Slots {
                 retire_at: Instant::NEVER,
                 period: None,
                 idle_since: now,
-                checked_at: now,
+                heard_at: now,
                 alarm: Instant::NEVER,
             });
             u32::try_from(self.slots.len() - 1).expect("a reservoir owns at most a million connections")

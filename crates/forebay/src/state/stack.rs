@@ -49,6 +49,11 @@ impl<E: Lendable> Stack<E> {
         self.0.push(entry);
     }
 
+    /// Moves all connections to the end of `list`.
+    pub(super) fn move_to(&mut self, list: &mut Vec<E>) {
+        list.append(&mut self.0);
+    }
+
     /// Whether the connection of this slot is in the stack.
     pub(super) fn holds(&self, slots: &Slots, index: u32) -> bool {
         self.0.get(slots[index].place as usize).is_some_and(|entry| entry.key().index == index)

@@ -214,6 +214,12 @@ impl<C: Connect> Owner for SlotOwner<C> {
         }
     }
 
+    fn retired(&self) {
+        if let Some(core) = self.core.upgrade() {
+            core.retired(self.key);
+        }
+    }
+
     fn recalled(&self) -> bool {
         self.core.upgrade().is_some_and(|core| core.recalled(self.key))
     }

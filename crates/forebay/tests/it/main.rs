@@ -5,6 +5,7 @@ mod support;
 mod adapters;
 mod blocking;
 mod cancellation;
+mod checks;
 mod dead_peer;
 mod denial;
 mod drain;
