@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::config::{Config, Lifetime};
 use crate::core::Entry;
-use crate::limit::Pace;
 use crate::event::Failure;
+use crate::limit::Pace;
 use crate::seed::Seed;
 use crate::state::{BATCH, Due, Placement, Refill, State, WaitScan, WaiterId};
 use crate::sync::Mutex;

@@ -45,25 +45,6 @@ fn callers_less_patient_than_an_open_are_served_all_the_same() {
 }
 
 #[test]
-fn an_acquire_given_up_while_it_asks_keeps_the_connection() {
-    let world = World::new();
-    let (pool, began) = (world.standard(config(1).check_after(seconds(30))), world.time.now());
-    let id = pool.registry().list()[0].id;
-    // Only passed around, so that it is neither used nor idle for long enough to be checked.
-    for _ in 0..4 {
-        world.time.advance(seconds(9));
-        drop((world.time.now() < began + seconds(30)).then(|| world.time.run(pool.acquire()).unwrap()));
-    }
-    world.server.on_check(Answer::Hang);
-    let mut caller = Box::pin(pool.acquire());
-    assert!(poll(&mut caller).is_pending());
-    drop(caller);
-    world.server.on_check(Answer::Well);
-    assert_eq!(world.time.run(pool.acquire()).unwrap().id(), id);
-    assert_eq!(world.server.opened(), 1);
-}
-
-#[test]
 fn an_acquire_given_up_while_it_opens_leaves_the_open_to_the_next() {
     let world = World::new();
     let pool = world.standard(config(1));
