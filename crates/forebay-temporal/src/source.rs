@@ -25,7 +25,7 @@ pub trait ConnectionSource: Send + Sync + 'static {
     fn acquire(&self) -> Pin<Box<dyn Future<Output = Result<SourceConnection, Error>> + Send + '_>>;
 }
 
-#[expect(clippy::large_enum_variant, reason = "there is one for each process")]
+#[allow(clippy::large_enum_variant, reason = "there is one for each process")]
 pub(crate) enum Source {
     Pool(Dsql),
     Other(Box<dyn ConnectionSource>),
