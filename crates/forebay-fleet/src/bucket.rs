@@ -9,7 +9,7 @@ use tracing::warn;
 
 use crate::expression::{Change, Condition};
 use crate::item::{Item, Value};
-use crate::rate::{ReserveOutcome, Source};
+use crate::rate::{Period, ReserveOutcome, Source};
 use crate::share;
 use crate::table::Update;
 
@@ -138,11 +138,11 @@ impl Bucket {
 }
 
 impl Source for Bucket {
-    /// More would be valid later than any caller waits.
     fn name(&self) -> &'static str {
         "the fleet's bucket"
     }
 
+    /// More would be valid later than any caller waits.
     fn max_batch(&self) -> u32 {
         u32::try_from(nanos(self.horizon) / self.interval).unwrap_or(u32::MAX).max(1)
     }
@@ -217,7 +217,12 @@ impl Source for Bucket {
         (self.due, self.plausible) = (Some(due), due);
         let first = due - self.interval * i64::from(count);
         let time = |number| u64::try_from(first + self.interval * i64::from(number)).unwrap_or(0);
-        ReserveOutcome::Reserved((0..count).map(|number| Duration::from_nanos(time(number))).collect())
+        let period = |number| {
+            let from = Duration::from_nanos(time(number));
+            // A permit of the burst is valid from the request on.
+            Period { from, until: from.max(wall) + PERMIT_LIFE }
+        };
+        ReserveOutcome::Reserved((0..count).map(period).collect())
     }
 
     fn refused(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> ReserveOutcome {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::Runtime;
-use forebay::{Builder, ConfigError, Connect, Leases, Limit, LocalLimit, Seed};
+use forebay::{Builder, ConfigError, Connect, Leases, Limit, Seed};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -15,11 +15,12 @@ use crate::ledger::{Ledger, LedgerLeases};
 use crate::metrics::Telemetry;
 use crate::name::Name;
 use crate::params::LeaseParams;
-use crate::rate::{self, Rate, Source};
+use crate::rate::{self, Allowance, Rate, Source};
 use crate::settings::{FleetSettings, LeaseMode, LeaseSettings, RateMode, RateSettings, StoreOutagePolicy};
 use crate::share::Share;
 use crate::store::Store;
 use crate::table::{Table, TableError};
+use crate::token_bucket::Budget;
 use crate::window::Window;
 use crate::wiring::Wiring;
 
@@ -300,17 +301,22 @@ fn share_rate(
     seed: Seed,
 ) -> Rate {
     let RateSettings { per_second, burst, max_wait, .. } = *rate;
-    let source: Box<dyn Source> = match rate.mode {
+    #[allow(clippy::cast_precision_loss, reason = "a rate")]
+    let total = |burst| Budget::new(per_second as f64, burst);
+    let (source, total): (Box<dyn Source>, Budget) = match rate.mode {
         RateMode::Bucket => {
-            Box::new(Bucket::new(&settings.endpoint, per_second, burst, ledger.is_some(), max_wait))
+            let bucket = Bucket::new(&settings.endpoint, per_second, burst, ledger.is_some(), max_wait);
+            (Box::new(bucket), total(burst))
         }
-        RateMode::Window => Box::new(Window::new(&settings.endpoint, per_second)),
+        // A second's permits may come at once.
+        RateMode::Window => (Box::new(Window::new(&settings.endpoint, per_second)), total(per_second)),
     };
-    let local = LocalLimit::new(settings.local_rate, settings.local_burst, Arc::clone(&store.runtime));
-    let params = rate::Params { burst, max_wait, policy: settings.outage_policy };
-    let state =
-        rate::State::new(source, Share::new(per_second, burst), ledger.is_some(), seed.fork("rate").rng());
-    Rate::new(params, store, ledger, local, state)
+    let local = Budget::new(settings.local_rate, u64::from(settings.local_burst));
+    let allowance = Allowance::new(total, Share::new(per_second, burst), local);
+    let (policy, local_rate) = (settings.outage_policy, settings.local_rate);
+    let params = rate::Params { burst, max_wait, policy, local_rate };
+    let state = rate::State::new(source, allowance, ledger.is_some(), seed.fork("rate").rng());
+    Rate::new(params, store, ledger, state)
 }
 
 impl fmt::Debug for Fleet {

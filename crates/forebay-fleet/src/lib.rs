@@ -64,6 +64,7 @@ mod share;
 mod store;
 mod store_outage;
 mod table;
+mod token_bucket;
 mod window;
 mod wiring;
 

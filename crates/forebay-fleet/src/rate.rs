@@ -5,22 +5,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt;
-use forebay::{Instant, Limit, LimitError, LocalLimit, Pace, Permit, StoreFuture};
+use forebay::{Instant, Limit, LimitError, Pace, Permit, StoreFuture};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
-use crate::bucket::PERMIT_LIFE;
 use crate::ledger::Ledger;
 use crate::settings::StoreOutagePolicy;
 use crate::store::Store;
 use crate::table::TableError;
 
+mod allowance;
 mod guards;
+mod reserved;
 mod source;
 mod state;
 
-use guards::{Reservation, Reserving, Waiting};
+pub(crate) use allowance::Allowance;
+use allowance::Origin;
+use guards::{Reserving, Waiting};
+pub(crate) use reserved::Period;
+use reserved::{Moment, ReservedPermit};
 pub(crate) use source::{ReserveOutcome, Source};
 pub(crate) use state::State;
 use state::{MAX_BATCH, QUEUE};
@@ -31,6 +36,8 @@ pub(crate) struct Params {
     pub(crate) burst: u64,
     pub(crate) max_wait: Duration,
     pub(crate) policy: StoreOutagePolicy,
+    /// Permits per second while the table is unavailable.
+    pub(crate) local_rate: f64,
 }
 
 /// The fleet's rate. Clones share one budget.
@@ -43,41 +50,21 @@ struct Inner {
     store: Store,
     /// The slots of a ledger give a share of the rate.
     ledger: Option<Arc<Ledger>>,
-    /// Applies while the table is unavailable.
-    local: LocalLimit,
     state: Mutex<State>,
     changed: Notify,
 }
 
 /// The reply to a caller that wants a permit.
 enum AcquireStep {
-    /// A permit of the share.
-    Share,
-    /// A reserved permit, valid from then on.
-    Reserved(Instant),
-    /// Use the local limiter.
-    Local,
+    Granted(Origin),
     Refused,
     /// No permit before then, unless something changes.
     Wait(Instant),
 }
 
 impl Rate {
-    pub(crate) fn new(
-        params: Params,
-        store: Store,
-        ledger: Option<Arc<Ledger>>,
-        local: LocalLimit,
-        state: State,
-    ) -> Self {
-        Self(Arc::new(Inner {
-            params,
-            store,
-            ledger,
-            local,
-            state: Mutex::new(state),
-            changed: Notify::new(),
-        }))
+    pub(crate) fn new(params: Params, store: Store, ledger: Option<Arc<Ledger>>, state: State) -> Self {
+        Self(Arc::new(Inner { params, store, ledger, state: Mutex::new(state), changed: Notify::new() }))
     }
 
     pub(crate) fn outage_since(&self) -> Option<Instant> {
@@ -87,37 +74,17 @@ impl Rate {
     async fn acquire(&self) -> Result<Permit, LimitError> {
         let (inner, began) = (&*self.0, self.0.store.runtime.now());
         let deadline = began + inner.params.max_wait;
-        let waiting = Waiting::begin(inner);
+        let mut waiting = Waiting::begin(self);
         let mut denied = false;
         loop {
             let mut changed = pin!(inner.changed.notified());
             changed.as_mut().enable();
             let now = inner.store.runtime.now();
-            let until = match self.step(now, deadline) {
-                AcquireStep::Share => {
+            let until = match self.step(now, deadline, &mut waiting) {
+                AcquireStep::Granted(origin) => {
                     inner.store.telemetry.waited(now.since(began));
-                    return Ok(self.share_permit());
-                }
-                AcquireStep::Reserved(at) => {
-                    let reservation = Reservation { rate: self.clone(), at: Some(at) };
-                    waiting.set_counted(false);
-                    if self.share_comes_before(at).await {
-                        // The reservation is dropped here, and the next caller gets it.
-                        inner.store.telemetry.waited(inner.store.runtime.now().since(began));
-                        return Ok(self.share_permit());
-                    }
-                    let now = inner.store.runtime.now();
-                    // The permit may have lapsed during the sleep.
-                    if now <= at + PERMIT_LIFE {
-                        inner.store.telemetry.waited(now.since(began));
-                        return Ok(reservation.permit());
-                    }
-                    waiting.set_counted(true);
-                    now
-                }
-                AcquireStep::Local => {
-                    drop(waiting);
-                    return inner.local.acquire().await;
+                    let this = self.clone();
+                    return Ok(Permit::new(move || this.give_back(origin, now)));
                 }
                 AcquireStep::Refused => {
                     let policy =
@@ -129,7 +96,6 @@ impl Rate {
             if !std::mem::replace(&mut denied, true) {
                 inner.store.telemetry.rate_denied.increment(1);
             }
-            let now = inner.store.runtime.now();
             if now >= deadline {
                 return Err(LimitError::Timeout { waited: now.since(began) });
             }
@@ -137,69 +103,61 @@ impl Rate {
         }
     }
 
-    fn share_permit(&self) -> Permit {
-        let this = self.clone();
-        Permit::new(move || this.0.state.lock().share.give_back())
-    }
-
-    /// Waits until `at`, or until the share has a permit. Returns whether the share had one first.
-    ///
-    /// Cancel safe.
-    async fn share_comes_before(&self, at: Instant) -> bool {
-        let inner = &*self.0;
-        loop {
-            let now = inner.store.runtime.now();
-            if now >= at {
-                return false;
-            }
-            let (slots, limit) = inner.slots();
-            let next = {
-                let mut state = inner.state.lock();
-                if !state.outage.is_active() && state.share.take(now, slots, limit) {
-                    return true;
-                }
-                state.share.next(now, slots, limit)
-            };
-            inner.store.runtime.sleep_until(at.min(next)).await;
-        }
-    }
-
-    fn step(&self, now: Instant, deadline: Instant) -> AcquireStep {
+    /// Grants a permit, or finds out when to try again. Whether there is one is decided here, at `now`, after any wait: a
+    /// caller that comes late gets no more than one that comes in time.
+    fn step(&self, now: Instant, deadline: Instant, waiting: &mut Waiting<'_>) -> AcquireStep {
         let (slots, limit) = self.0.slots();
         let spare = self.0.spare();
-        let mut state = self.0.state.lock();
+        let state = &mut *self.0.state.lock();
         let outage = state.outage.is_active();
-        if !outage && state.share.take(now, slots, limit) {
-            return AcquireStep::Share;
+        if !outage && state.allowance.take_share(now, slots, limit) {
+            return AcquireStep::Granted(Origin::Share);
         }
-        if let Some(at) = state.take_reserved(now, deadline) {
-            return AcquireStep::Reserved(at);
-        }
-        // The remaining reservations are too late for this caller, and more would be, too.
-        let too_late = !state.reserved.is_empty();
-        let share_suffices = !outage && state.share_suffices(now, spare, slots, limit);
-        if !state.reserving && now >= state.reserve_at && !share_suffices && !too_late {
-            state.reserving = true;
-            self.0.store.runtime.spawn(Box::pin(Arc::clone(&self.0).reserve()));
-        }
-        match (outage, self.0.params.policy) {
-            (true, StoreOutagePolicy::Local) => AcquireStep::Local,
-            (true, _) => AcquireStep::Refused,
-            (false, _) => {
-                let reserve_at = if state.reserving || share_suffices || too_late {
-                    Instant::NEVER
-                } else {
-                    state.reserve_at
-                };
-                AcquireStep::Wait(reserve_at.min(state.share.next(now, slots, limit)))
+        let mut next = if outage { Instant::NEVER } else { state.allowance.next_of_share(now, slots, limit) };
+        let reserved = waiting.reserve(state, now, deadline);
+        if let Some(permit) = reserved {
+            if permit.from <= now && state.allowance.take(now) {
+                waiting.take(state);
+                return AcquireStep::Granted(Origin::Reserved(permit));
             }
+            next = next.min(permit.from.max(state.allowance.next(now)));
+        }
+        if outage && self.0.params.policy == StoreOutagePolicy::Local {
+            if state.allowance.take_local(now) {
+                return AcquireStep::Granted(Origin::Local);
+            }
+            next = next.min(state.allowance.next_local(now));
+        }
+        if reserved.is_none() {
+            // The remaining reservations are too late for this caller, and more would be, too.
+            let too_late = !state.reserved.is_empty();
+            let share_suffices = !outage && state.share_suffices(now, spare, slots, limit);
+            if !state.reserving && now >= state.reserve_at && !share_suffices && !too_late {
+                state.reserving = true;
+                self.0.store.runtime.spawn(Box::pin(Arc::clone(&self.0).reserve()));
+            }
+            if outage && self.0.params.policy != StoreOutagePolicy::Local {
+                return AcquireStep::Refused;
+            }
+            if !state.reserving && !share_suffices && !too_late {
+                next = next.min(state.reserve_at);
+            }
+        }
+        AcquireStep::Wait(next)
+    }
+
+    /// Gives back a permit that was granted at `taken`.
+    fn give_back(&self, origin: Origin, taken: Instant) {
+        let (now, slots) = (self.0.store.runtime.now(), self.0.slots());
+        self.0.state.lock().allowance.give_back(origin, taken, now, slots);
+        match origin {
+            Origin::Reserved(permit) => self.give_back_reserved(permit),
+            Origin::Share | Origin::Local => {}
         }
     }
 
-    fn give_back(&self, at: Instant) {
-        let mut state = self.0.state.lock();
-        state.add_reserved(at);
-        drop(state);
+    fn give_back_reserved(&self, permit: ReservedPermit) {
+        self.0.state.lock().reserved.give_back(permit);
         self.0.changed.notify_waiters();
     }
 }
@@ -247,11 +205,15 @@ impl Inner {
         let spare = self.spare();
         let mut count = self.state.lock().batch(self.store.runtime.now(), wall, spare, slots, limit);
         loop {
-            let (now, wall) = (self.store.runtime.now(), self.store.runtime.wall());
+            let now = self.store.runtime.now();
+            let lead = self.state.lock().request_times.lead();
+            let sent = Moment::read(&*self.store.runtime).later(lead);
+            let wall = sent.wall;
             let update = self.state.lock().source.reserve(count, wall);
             let outcome = self.store.update("reserve", &update).await;
             let answered = self.store.runtime.now();
             let mut state = self.state.lock();
+            state.request_times.took(answered.since(now));
             let outcome = match outcome {
                 Ok(item) => state.source.granted(count, wall, item.as_ref()),
                 Err(TableError::ConditionFailed(item)) => state.source.refused(count, wall, item.as_deref()),
@@ -262,10 +224,9 @@ impl Inner {
                 self.store.telemetry.degraded.set(false);
             }
             match outcome {
-                ReserveOutcome::Reserved(times) => {
-                    // Times in the past come from the burst: those permits are valid now.
-                    let instant = |time: Duration| answered.max(now + time.saturating_sub(wall));
-                    let last = times.iter().map(|time| instant(*time)).max().unwrap_or(answered);
+                ReserveOutcome::Reserved(periods) => {
+                    let last =
+                        state.reserved.reserve(sent, periods).map_or(answered, |last| last.max(answered));
                     let wait = last.since(now);
                     state.last_wait = wait;
                     if wait > QUEUE {
@@ -274,7 +235,6 @@ impl Inner {
                         let ahead = wait / 16 + state.rng.up_to(wait / 8);
                         state.reserve_at = state.reserve_at.max(last - ahead);
                     }
-                    times.into_iter().for_each(|time| state.add_reserved(instant(time)));
                     return;
                 }
                 ReserveOutcome::Retry(fewer) => count = fewer.clamp(1, MAX_BATCH),
@@ -315,7 +275,11 @@ impl Limit for Rate {
         let mut state = self.0.state.lock();
         if state.outage.is_active() {
             return match self.0.params.policy {
-                StoreOutagePolicy::Local => self.0.local.pace(),
+                StoreOutagePolicy::Local => {
+                    let ready = state.allowance.ready_local(now);
+                    let at_once = u32::try_from(ready).unwrap_or(u32::MAX);
+                    Pace { per_second: self.0.params.local_rate, at_once }
+                }
                 _ => Pace { per_second: 1.0, at_once: 0 },
             };
         }

@@ -1,86 +1,54 @@
 //! The part of the fleet's rate that comes with slots: an instance uses it without a call to the table.
 
-use std::time::Duration;
-
 use forebay::Instant;
+
+use crate::token_bucket::{BILLION, Budget, TokenBucket};
 
 /// How many hundredths of the rate and of the burst are shared out by slots. The rest is in the shared item.
 pub(crate) const HUNDREDTHS: u64 = 20;
-
-/// Billionths in a whole.
-const BILLION: u128 = 1_000_000_000;
-/// One permit, in the unit of `saved`: what a rate of a billionth of a permit a second yields in a nanosecond. Nothing is
-/// rounded off, however often the share is updated.
-const PERMIT: u128 = BILLION * BILLION;
-/// The shortest wait for a permit.
-const TICK: Duration = Duration::from_millis(1);
 
 /// The permits of one instance. It starts empty, so that a process gains nothing by a restart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     per_second: u64,
     burst: u64,
-    /// The permits saved up, in parts of a `PERMIT`.
-    saved: u128,
-    at: Option<Instant>,
+    permits: TokenBucket,
 }
 
 impl Share {
     pub(crate) fn new(per_second: u64, burst: u64) -> Self {
-        Self { per_second, burst, saved: 0, at: None }
+        Self { per_second, burst, permits: TokenBucket::default() }
     }
 
-    /// Takes a permit at `now`, holding `slots` of `limit`.
-    pub(crate) fn take(&mut self, now: Instant, slots: u64, limit: u64) -> bool {
-        self.save(now, slots, limit);
-        let enough = self.saved >= PERMIT;
-        if enough {
-            self.saved -= PERMIT;
-        }
-        enough
+    /// Takes a permit. Call it only if one is [ready](Self::ready).
+    pub(crate) fn take(&mut self) {
+        self.permits.take();
     }
 
-    /// Gives a permit back. It is lost if the share is full by now.
-    pub(crate) fn give_back(&mut self) {
-        self.saved += PERMIT;
+    /// Gives back a permit that was taken at `taken`, less what was gained since.
+    pub(crate) fn give_back(&mut self, taken: Instant, now: Instant, slots: u64, limit: u64) {
+        self.permits.give_back(taken, now, self.budget(slots, limit));
     }
 
-    /// Permits available at `now`.
+    /// Permits available at `now`, with `slots` of `limit`.
     pub(crate) fn ready(&mut self, now: Instant, slots: u64, limit: u64) -> u64 {
-        self.save(now, slots, limit);
-        whole(self.saved)
+        // Fewer slots hold fewer permits: their new owner starts to save from zero.
+        self.permits.ready(now, self.budget(slots, limit))
     }
 
     /// Permits that become available by `then` if each is taken at once and the slots stay as they are.
     pub(crate) fn ready_by(&self, now: Instant, then: Instant, slots: u64, limit: u64) -> u64 {
-        let mut share = *self;
-        share.save(now, slots, limit);
-        let coming = then.since(now).as_nanos().saturating_mul(portion(self.per_second, slots, limit));
-        whole(share.saved.saturating_add(coming))
+        self.permits.ready_by(now, then, self.budget(slots, limit))
     }
 
     /// When there will be a permit, if the slots stay as they are.
     pub(crate) fn next(&self, now: Instant, slots: u64, limit: u64) -> Instant {
-        let rate = portion(self.per_second, slots, limit);
-        if rate == 0 {
-            return Instant::NEVER;
-        }
-        let wait = PERMIT.saturating_sub(self.saved).div_ceil(rate);
-        now + Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX)).max(TICK)
+        self.permits.next(now, self.budget(slots, limit))
     }
 
-    fn save(&mut self, now: Instant, slots: u64, limit: u64) {
-        let passed = now.since(*self.at.get_or_insert(now)).as_nanos();
-        self.at = Some(now);
-        let gained = passed.saturating_mul(portion(self.per_second, slots, limit));
-        // Fewer slots hold fewer permits: their new owner starts to save from zero.
-        self.saved = self.saved.saturating_add(gained).min(most(self.burst, slots, limit) * BILLION);
+    fn budget(&self, slots: u64, limit: u64) -> Budget {
+        Budget { per_second: portion(self.per_second, slots, limit), burst: most(self.burst, slots, limit) }
     }
-}
-
-/// Permits in what is saved.
-fn whole(saved: u128) -> u64 {
-    u64::try_from(saved / PERMIT).unwrap_or(u64::MAX)
 }
 
 /// The most a share may save, in billionths of a permit: what its slots bring, and at least one permit, or the share would
@@ -103,8 +71,19 @@ fn portion(whole: u64, slots: u64, limit: u64) -> u128 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use proptest::prelude::*;
+
+    /// Takes a permit, if there is one.
+    fn take(share: &mut Share, now: Instant, slots: u64, limit: u64) -> bool {
+        let is_ready = share.ready(now, slots, limit) > 0;
+        if is_ready {
+            share.take();
+        }
+        is_ready
+    }
 
     fn at(millis: u64) -> Instant {
         Instant::ZERO + Duration::from_millis(millis)
@@ -113,10 +92,10 @@ mod tests {
     #[test]
     fn it_starts_empty_and_saves_no_more_than_its_burst() {
         let mut share = Share::new(100, 1000);
-        assert!(!share.take(at(0), 100, 1000), "a new share is empty");
+        assert!(!take(&mut share, at(0), 100, 1000), "a new share is empty");
         assert_eq!(share.next(at(0), 100, 1000), at(500), "a tenth of a fifth of 100 a second");
-        assert!(!share.take(at(499), 100, 1000));
-        assert!(share.take(at(500), 100, 1000));
+        assert!(!take(&mut share, at(499), 100, 1000));
+        assert!(take(&mut share, at(500), 100, 1000));
         let by = |then| share.ready_by(at(750), at(then), 100, 1000);
         assert_eq!(
             [750, 999, 1000, 1500, 60_000].map(by),
@@ -132,7 +111,7 @@ mod tests {
     #[test]
     fn few_slots_save_one_permit_and_the_shared_item_has_less() {
         let mut share = Share::new(100, 1000);
-        assert!(!share.take(at(0), 4, 1000));
+        assert!(!take(&mut share, at(0), 4, 1000));
         assert_eq!(share.next(at(0), 4, 1000), at(12_500), "four thousandths of a fifth of 100 a second");
         assert_eq!(share.ready(at(3_600_000), 4, 1000), 1, "slots alone would bring 0.8");
         assert_eq!(overdraft(1000, [5, 100].into_iter(), 1000), 0);
@@ -149,7 +128,7 @@ mod tests {
             for (pause, slots) in steps {
                 now += pause;
                 for (holder, slots) in holders.iter_mut().zip([slots, 100 - slots]) {
-                    while holder.take(at(now), slots, 100) {
+                    while take(holder, at(now), slots, 100) {
                         taken += 1;
                     }
                 }

@@ -11,7 +11,7 @@ use crate::metrics::Telemetry;
 use crate::table::{Delete, Table, TableError, Update, Write};
 
 /// The timeout of one call.
-const TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The table, as one process calls it.
 #[derive(Clone)]

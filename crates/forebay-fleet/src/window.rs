@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::counter::items::{expiry, millis};
 use crate::expression::{Change, Condition};
 use crate::item::Item;
-use crate::rate::{ReserveOutcome, Source};
+use crate::rate::{Period, ReserveOutcome, Source};
 use crate::table::Update;
 
 /// The rate of one endpoint.
@@ -37,11 +37,11 @@ impl Source for Window {
         self.per_second as f64
     }
 
-    /// All permits of one second.
     fn name(&self) -> &'static str {
         "the fleet's window"
     }
 
+    /// All permits of one second.
     fn max_batch(&self) -> u32 {
         u32::try_from(self.per_second).unwrap_or(u32::MAX).max(1)
     }
@@ -58,7 +58,10 @@ impl Source for Window {
 
     fn granted(&mut self, count: u32, wall: Duration, _item: Option<&Item>) -> ReserveOutcome {
         self.refusals = 0;
-        ReserveOutcome::Reserved(vec![wall; usize::try_from(count).unwrap_or(0)])
+        // Counted in this second, so not to be used in the next one.
+        let end = Duration::from_secs(wall.as_secs() + 1) - Duration::from_nanos(1);
+        let period = Period { from: wall, until: end };
+        ReserveOutcome::Reserved(vec![period; usize::try_from(count).unwrap_or(0)])
     }
 
     fn refused(&mut self, _count: u32, wall: Duration, item: Option<&Item>) -> ReserveOutcome {
@@ -90,6 +93,15 @@ mod tests {
             .with("updated_at_ms", 1_800_000_000_250)
             .with("ttl_epoch", 1_800_000_180);
         assert_eq!(made, expected);
+    }
+
+    #[test]
+    fn a_permit_is_valid_in_its_second_alone() {
+        let ReserveOutcome::Reserved(permits) = Window::new("host", 100).granted(2, WALL, None) else {
+            panic!("the write was made")
+        };
+        let end = Duration::from_secs(1_800_000_001) - Duration::from_nanos(1);
+        assert_eq!(permits, [Period { from: WALL, until: end }; 2]);
     }
 
     #[test]

@@ -24,7 +24,7 @@ fn reserve(bucket: &mut Bucket, table: &MemoryTable, mut count: u32, wall: Durat
 
 fn permits(outcome: ReserveOutcome) -> Vec<Duration> {
     match outcome {
-        ReserveOutcome::Reserved(permits) => permits,
+        ReserveOutcome::Reserved(permits) => permits.into_iter().map(|permit| permit.from).collect(),
         other => panic!("{other:?}"),
     }
 }
@@ -47,6 +47,17 @@ fn a_burst_then_the_rate_for_all_instances() {
         550,
         "a burst, and no more for the quiet"
     );
+}
+
+#[test]
+fn a_permit_lapses_a_second_after_it_is_due() {
+    let table = MemoryTable::new();
+    let mut bucket = Bucket::new("host", 100, 1000, false, Duration::from_secs(30));
+    let ReserveOutcome::Reserved(permits) = reserve(&mut bucket, &table, 800, WALL) else {
+        panic!("no permits")
+    };
+    assert!(permits.iter().all(|permit| permit.until == permit.from.max(WALL) + PERMIT_LIFE));
+    assert!(permits[0].from < WALL && permits[799].from > WALL);
 }
 
 #[test]

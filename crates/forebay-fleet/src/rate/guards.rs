@@ -1,7 +1,9 @@
 //! Counts that are undone on drop.
 
-use forebay::{Instant, Permit};
+use forebay::Instant;
 
+use super::reserved::ReservedPermit;
+use super::state::State;
 use super::{Inner, Rate};
 
 /// A request for permits. When it is dropped, the next caller may start another.
@@ -14,55 +16,48 @@ impl Drop for Reserving<'_> {
     }
 }
 
-/// A caller that has neither a permit nor a reservation, while it is counted.
+/// A caller until it has a permit. It has a reserved one that is not due yet, or it is counted as waiting. When it is dropped,
+/// it is counted no more, and the next caller gets what was reserved.
 pub(super) struct Waiting<'a> {
-    inner: &'a Inner,
-    counted: std::cell::Cell<bool>,
+    rate: &'a Rate,
+    reserved: Option<ReservedPermit>,
 }
 
 impl<'a> Waiting<'a> {
-    pub(super) fn begin(inner: &'a Inner) -> Self {
-        inner.state.lock().waiting += 1;
-        Self { inner, counted: std::cell::Cell::new(true) }
+    pub(super) fn begin(rate: &'a Rate) -> Self {
+        rate.0.state.lock().waiting += 1;
+        Self { rate, reserved: None }
     }
 
-    pub(super) fn set_counted(&self, counted: bool) {
-        let mut state = self.inner.state.lock();
-        match (self.counted.replace(counted), counted) {
-            (true, false) => state.waiting = state.waiting.saturating_sub(1),
-            (false, true) => state.waiting += 1,
-            _ => {}
+    /// The reserved permit of this caller, one that has not lapsed and is due by `deadline`.
+    pub(super) fn reserve(
+        &mut self,
+        state: &mut State,
+        now: Instant,
+        deadline: Instant,
+    ) -> Option<ReservedPermit> {
+        if self.reserved.is_some_and(|permit| permit.until < now) {
+            self.take(state);
         }
+        if self.reserved.is_none() {
+            self.reserved = state.reserved.take(now, deadline);
+            state.waiting -= u32::from(self.reserved.is_some());
+        }
+        self.reserved
+    }
+
+    /// Takes the reserved permit away: it is granted, or has lapsed.
+    pub(super) fn take(&mut self, state: &mut State) -> Option<ReservedPermit> {
+        state.waiting += u32::from(self.reserved.is_some());
+        self.reserved.take()
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.set_counted(false);
-    }
-}
-
-/// A reserved permit. When it is dropped, the next caller gets it.
-pub(super) struct Reservation {
-    pub(super) rate: Rate,
-    pub(super) at: Option<Instant>,
-}
-
-impl Reservation {
-    pub(super) fn permit(mut self) -> Permit {
-        let (rate, at) = (self.rate.clone(), self.at.take());
-        Permit::new(move || {
-            if let Some(at) = at {
-                rate.give_back(at);
-            }
-        })
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        if let Some(at) = self.at.take() {
-            self.rate.give_back(at);
+        match self.reserved.take() {
+            Some(permit) => self.rate.give_back_reserved(permit),
+            None => self.rate.0.state.lock().waiting -= 1,
         }
     }
 }

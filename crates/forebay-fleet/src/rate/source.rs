@@ -2,21 +2,22 @@
 
 use std::time::Duration;
 
+use super::reserved::Period;
 use crate::item::Item;
 use crate::table::Update;
 
 /// The result of a request for permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReserveOutcome {
-    /// Permits, each valid from then on, by the time of day.
-    Reserved(Vec<Duration>),
+    /// Permits, and when each is valid.
+    Reserved(Vec<Period>),
     /// Try again at once, with this many.
     Retry(u32),
     /// Try again after half to all of this time.
     RetryAfter(Duration),
 }
 
-/// The mode of the shared rate: how permits are reserved in the table.
+/// The mode of the shared rate: how permits are reserved in the table. `wall` is the time of day of the request.
 pub(crate) trait Source: std::fmt::Debug + Send {
     /// Keeps back permits that the shares may save above their part of the burst.
     fn hold_back(&mut self, _permits: u64) {}

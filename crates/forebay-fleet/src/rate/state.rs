@@ -1,13 +1,13 @@
 //! The state of the rate limiter, and how many permits to reserve.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use forebay::{Instant, Pace, Rng};
 
 use super::Source;
+use super::allowance::Allowance;
+use super::reserved::{RequestTimes, ReservedPermits};
 use crate::bucket::PERMIT_LIFE;
-use crate::share::Share;
 use crate::store_outage::StoreOutage;
 
 /// The most permits per request.
@@ -21,16 +21,16 @@ const UNKNOWN_PACE: f64 = 10.0;
 #[derive(Debug)]
 pub(crate) struct State {
     pub(super) source: Box<dyn Source>,
-    pub(super) share: Share,
+    pub(super) allowance: Allowance,
     /// A ledger knows how many connections are to be opened.
     leased: bool,
-    /// Reserved permits that no caller has, with a number that keeps equal times apart.
-    pub(super) reserved: BTreeSet<(Instant, u64)>,
-    numbers: u64,
+    /// Reserved permits that no caller has.
+    pub(super) reserved: ReservedPermits,
     /// Callers with neither a permit nor a reservation.
     pub(super) waiting: u32,
     pub(super) reserving: bool,
     pub(super) reserve_at: Instant,
+    pub(super) request_times: RequestTimes,
     /// The wait for the last permit of the last reservation; while one is under way, the expected wait.
     pub(super) last_wait: Duration,
     /// When permits were last requested, and how many.
@@ -40,37 +40,21 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(source: Box<dyn Source>, share: Share, leased: bool, rng: Rng) -> Self {
+    pub(crate) fn new(source: Box<dyn Source>, allowance: Allowance, leased: bool, rng: Rng) -> Self {
         Self {
             source,
-            share,
+            allowance,
             leased,
-            reserved: BTreeSet::new(),
-            numbers: 0,
+            reserved: ReservedPermits::default(),
             waiting: 0,
             reserving: false,
             reserve_at: Instant::ZERO,
+            request_times: RequestTimes::default(),
             last_wait: Duration::ZERO,
             last_batch: None,
             outage: StoreOutage::default(),
             rng,
         }
-    }
-
-    pub(super) fn add_reserved(&mut self, at: Instant) {
-        self.numbers += 1;
-        self.reserved.insert((at, self.numbers));
-    }
-
-    /// Takes the first reserved permit that has not lapsed, if it is due by `deadline`.
-    pub(super) fn take_reserved(&mut self, now: Instant, deadline: Instant) -> Option<Instant> {
-        while let Some((at, _)) = self.reserved.first().copied().filter(|(at, _)| *at <= deadline) {
-            self.reserved.pop_first();
-            if now <= at + PERMIT_LIFE {
-                return Some(at);
-            }
-        }
-        None
     }
 
     /// How long the queue was at the last request; none if that was too long ago.
@@ -91,7 +75,7 @@ impl State {
     pub(super) fn share_suffices(&self, now: Instant, spare: Option<u32>, slots: u64, limit: u64) -> bool {
         let (Some(queue), Some(spare)) = (self.queue(now), spare) else { return false };
         let need = u64::from(self.waiting.saturating_add(spare));
-        queue > QUEUE && self.share.ready_by(now, now + queue / 2, slots, limit) >= need
+        queue > QUEUE && self.allowance.share.ready_by(now, now + queue / 2, slots, limit) >= need
     }
 
     /// How many permits to reserve: for all waiting callers, and for those expected because there are `spare` slots for
@@ -113,7 +97,7 @@ impl State {
         let coming = if queue > QUEUE {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
             let batch = self.fair_batch(queue).ceil() as u32;
-            let own = self.share.ready_by(now, now + queue, slots, limit);
+            let own = self.allowance.share.ready_by(now, now + queue, slots, limit);
             let coming = coming.saturating_sub(u32::try_from(own).unwrap_or(u32::MAX));
             coming.min(batch.saturating_sub(waiting))
         } else if waiting > 1 || last_queue.is_some() {
@@ -143,8 +127,8 @@ impl State {
             Some(_) => full,
         };
         // One caller for each permit that is due soon, so that none lapses.
-        let near = self.reserved.iter().take_while(|(at, _)| *at <= now + PERMIT_LIFE).count() as u64;
-        let ready = self.share.ready(now, slots, limit) + near;
+        let near = self.reserved.due_by(now + PERMIT_LIFE);
+        let ready = (self.allowance.share.ready(now, slots, limit) + near).min(self.allowance.ready(now));
         Pace { per_second, at_once: u32::try_from(ready).unwrap_or(u32::MAX) }
     }
 }
@@ -154,6 +138,10 @@ mod tests {
     use super::*;
     use crate::bucket::Bucket;
     use crate::item::Item;
+    use crate::rate::Period;
+    use crate::rate::reserved::Moment;
+    use crate::share::Share;
+    use crate::token_bucket::Budget;
     use forebay::Seed;
 
     const WALL: Duration = Duration::from_secs(1_800_000_000);
@@ -163,7 +151,9 @@ mod tests {
         let mut bucket = Bucket::new("host", 100, 1000, true, Duration::from_secs(30));
         let due = i64::try_from(WALL.as_nanos()).unwrap() + queue * 1_000_000_000;
         bucket.saw(Some(&Item::new().with("due_ns", due)));
-        State::new(Box::new(bucket), Share::new(100, 1000), true, Seed::new(1).rng())
+        let (total, local) = (Budget::new(100.0, 1000), Budget::new(10.0, 100));
+        let allowance = Allowance::new(total, Share::new(100, 1000), local);
+        State::new(Box::new(bucket), allowance, true, Seed::new(1).rng())
     }
 
     /// How many permits an instance without a share reserves.
@@ -222,7 +212,10 @@ mod tests {
         assert_eq!(state.pace(at(0), 50, 10_000), Pace { per_second: 80.0, at_once: 0 });
         state.last_wait = Duration::from_secs(10);
         assert_eq!(state.pace(at(0), 50, 10_000), Pace { per_second: 0.6, at_once: 0 });
-        state.reserved = [(at(2000), 1), (at(2500), 2), (at(9000), 3)].into();
+        let sent = Moment::at(at(0), WALL);
+        let due = |millis: u64| WALL + Duration::from_millis(millis);
+        let period = |millis| Period { from: due(millis), until: due(millis + 1000) };
+        state.reserved.reserve(sent, [2000, 2500, 9000].map(period).into());
         assert_eq!(state.pace(at(1500), 0, 10_000).at_once, 2, "the third is not near");
         assert_eq!(state.pace(at(11_001), 50, 10_000).per_second, few.per_second, "that was long ago");
         state.leased = false;

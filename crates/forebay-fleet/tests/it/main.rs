@@ -15,6 +15,7 @@ mod metrics;
 mod numbers;
 mod quiet;
 mod rate;
+mod stalls;
 mod start;
 mod strict;
 mod support;
