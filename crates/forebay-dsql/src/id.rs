@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use forebay::Seed;
 use forebay::rt::Runtime;
+use forebay_fleet::NodeNumber;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -73,8 +74,8 @@ impl Node {
 #[derive(Clone)]
 pub struct Ids {
     sequence: Arc<Mutex<Sequence>>,
-    /// The number as the ledger has it; without, it is always the same.
-    number: Option<watch::Receiver<Option<u16>>>,
+    /// The number as the ledger has it, which ends with its lease; without, it is always the same.
+    number: Option<watch::Receiver<Option<NodeNumber>>>,
     runtime: Arc<dyn Runtime>,
 }
 
@@ -92,10 +93,10 @@ pub enum IdError {
     /// The clock shows a year that ids have no room for. Set it.
     #[error("no id can be made: the clock must show a time from 2024 to 2093; set it")]
     ClockOutOfRange,
-    /// This process was taken out of the fleet's ledger while it lives, and another may have its number by now. Try again: it
-    /// joins again as soon as the table answers.
+    /// This process was taken out of the fleet's ledger while it lives, or it could not renew its lease there. Another process may have
+    /// its number by now. Try again: it gets a number as soon as the table answers.
     #[error(
-        "no id can be made: this process has lost its number in the fleet, and is about to join again; try again later"
+        "no id can be made: this process has lost its number in the fleet, and gets one when the table answers; try again later"
     )]
     NoNumber,
 }
@@ -108,7 +109,11 @@ impl Ids {
     }
 
     /// A generator for `node`, as long as the ledger says so.
-    pub(crate) fn following(node: Node, number: watch::Receiver<Option<u16>>, runtime: impl Runtime) -> Self {
+    pub(crate) fn following(
+        node: Node,
+        number: watch::Receiver<Option<NodeNumber>>,
+        runtime: impl Runtime,
+    ) -> Self {
         Self { number: Some(number), ..Self::new(node, runtime) }
     }
 
@@ -118,9 +123,10 @@ impl Ids {
         self.numbered().unwrap_or(self.sequence.lock().node)
     }
 
-    /// The number as the ledger has it.
+    /// The number as the ledger has it, if its lease has not ended.
     fn numbered(&self) -> Option<Node> {
-        self.number.as_ref().and_then(|number| *number.borrow()).and_then(Node::new)
+        let number = (*self.number.as_ref()?.borrow())?;
+        number.at(self.runtime.now()).and_then(Node::new)
     }
 
     /// The next id. More than 4096 in a millisecond, or a clock that was set back, borrow from the time to come; so a
@@ -133,6 +139,8 @@ impl Ids {
         let millis = u64::try_from(since.as_millis()).map_err(|_| IdError::ClockOutOfRange)?;
         let tick = millis.checked_mul(1 << SEQUENCE_BITS).ok_or(IdError::ClockOutOfRange)?;
         let mut sequence = self.sequence.lock();
+        // After the time of day was read: if the process is stopped in between, the id is of a time when the number was its own,
+        // or there is none.
         if self.number.is_some() {
             sequence.turn_to(self.numbered().ok_or(IdError::NoNumber)?);
         }

@@ -125,7 +125,8 @@ impl Member {
     /// `patience`; else that of the options; else one drawn by lot, with a warning.
     ///
     /// A process that was taken out of the ledger, by an operator or because it could not reach the table for a whole lease, joins
-    /// again with the same number, unless another process has it by then: [ids](Self::ids) follow, a number that was kept does not.
+    /// again with the same number, unless another process has it by then: [ids](Self::ids) follow, and there are none without a lease.
+    /// This number says nothing of its end: show it, and make ids with [`ids`](Self::ids).
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -135,7 +136,7 @@ impl Member {
     }
 
     /// Ids that carry this process's [`node`](Self::node). If that is the ledger's, they follow it when it changes, and there
-    /// are none between the loss of a number and the next one.
+    /// are none between the end of its lease, by the clock of this process, and the next number.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -151,7 +152,7 @@ impl Member {
     async fn numbered(&self, patience: Duration) -> Option<Node> {
         let Shared { fleet, configured_node, runtime, .. } = &*self.0;
         let numbered = rt::within(&**runtime, patience, fleet.as_ref()?.node()).await.flatten();
-        let numbered = numbered.and_then(Node::new)?;
+        let numbered = numbered.and_then(|number| number.at(runtime.now())).and_then(Node::new)?;
         if let Some(configured) = configured_node.filter(|configured| *configured != numbered) {
             tracing::warn!(
                 node = numbered.number(),

@@ -14,6 +14,7 @@ use crate::counter::{Counter, CounterLeases};
 use crate::ledger::{Ledger, LedgerLeases};
 use crate::metrics::Telemetry;
 use crate::name::Name;
+use crate::node_number::NodeNumber;
 use crate::params::LeaseParams;
 use crate::rate::{self, Allowance, Rate, Source};
 use crate::settings::{FleetSettings, LeaseMode, LeaseSettings, RateMode, RateSettings, StoreOutagePolicy};
@@ -111,7 +112,7 @@ pub struct FleetStatus {
     pub slots: u64,
     /// Connections with a lease.
     pub leases: u64,
-    /// Its node number, for ids.
+    /// Its node number, for ids. None also once its lease has ended.
     pub node: Option<u16>,
     /// Its [index](Fleet::instance_index).
     pub index: Option<u64>,
@@ -208,21 +209,23 @@ impl Fleet {
     }
 
     /// Waits until this process has joined, and returns its node number, which is unique in the fleet. None without a
-    /// ledger, if all 1,024 numbers are taken, and if this process has left.
+    /// ledger, if all 1,024 numbers are taken, and if this process has left. While the process is cut off from the table for
+    /// longer than its lease, this waits.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future changes nothing.
-    pub async fn node(&self) -> Option<u16> {
+    pub async fn node(&self) -> Option<NodeNumber> {
         match self.counting.as_ref()? {
             Counting::Ledger(ledger, _) => ledger.0.joined().await,
             Counting::Counter(_) => None,
         }
     }
 
-    /// The node number of this process and its changes. It is none before the process has joined, and while the ledger
-    /// has no entry of it; it joins again with the same number if that is free. Returns none without a ledger.
+    /// The node number of this process and its changes, such as its later end after each heartbeat. It is none before the
+    /// process has joined, and while the ledger has no entry of it; it joins again with the same number if that is free.
+    /// Returns none without a ledger.
     #[must_use]
-    pub fn node_updates(&self) -> Option<watch::Receiver<Option<u16>>> {
+    pub fn node_updates(&self) -> Option<watch::Receiver<Option<NodeNumber>>> {
         match self.counting.as_ref()? {
             Counting::Ledger(ledger, _) => Some(ledger.0.node()),
             Counting::Counter(_) => None,

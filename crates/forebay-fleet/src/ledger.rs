@@ -17,6 +17,7 @@ use crate::fleet::FleetStatus;
 use crate::item::Item;
 use crate::metrics::number;
 use crate::name::Name;
+use crate::node_number::NodeNumber;
 use crate::params::LeaseParams;
 use crate::settings::StoreOutagePolicy;
 use crate::share;
@@ -56,7 +57,7 @@ pub(crate) struct Ledger {
     /// Wakes the task.
     wake: Notify,
     ceiling: watch::Sender<u64>,
-    node: watch::Sender<Option<u16>>,
+    node: watch::Sender<Option<NodeNumber>>,
     left: watch::Sender<bool>,
 }
 
@@ -90,6 +91,8 @@ impl Ledger {
         loop {
             let (now, wall) = (self.now(), self.store.runtime.wall());
             let action = self.state.lock().next(now, wall);
+            // Before the call: what it gives back may be another instance's when it is answered.
+            self.publish();
             match action {
                 Action::Call(call) => {
                     let outcome = self.perform(&call).await;
@@ -104,16 +107,13 @@ impl Ledger {
                     let (then, wall) = (self.now(), self.store.runtime.wall());
                     self.state.lock().answer(&call, now, then, wall, outcome);
                     self.report(outage);
-                    self.publish();
                     self.changed.notify_waiters();
                 }
                 Action::Wait(until) => {
-                    self.publish();
                     self.changed.notify_waiters();
                     rt::within(&*self.store.runtime, until.since(now), self.wake.notified()).await;
                 }
                 Action::Left => {
-                    self.publish();
                     self.left.send_replace(true);
                     self.changed.notify_waiters();
                     return;
@@ -246,7 +246,7 @@ impl Ledger {
             instance: state.members.name().to_owned(),
             slots: state.slots(),
             leases: state.usage.leases(),
-            node: state.members.node(),
+            node: state.members.node().and_then(|node| node.at(now)),
             index: state.members.index(),
             active,
             limit,
@@ -280,22 +280,23 @@ impl Ledger {
         self.ceiling.subscribe()
     }
 
-    pub(crate) fn node(&self) -> watch::Receiver<Option<u16>> {
+    pub(crate) fn node(&self) -> watch::Receiver<Option<NodeNumber>> {
         self.node.subscribe()
     }
 
-    /// Waits until this process has joined. Returns its node number; none if all are taken, or if it has left.
+    /// Waits until this process has joined, and its lease has not ended. Returns its node number; none if all are taken, or if it
+    /// has left.
     ///
     /// Cancel safe.
-    pub(crate) async fn joined(&self) -> Option<u16> {
+    pub(crate) async fn joined(&self) -> Option<NodeNumber> {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            let (is_member, node) = {
+            let (is_settled, node) = {
                 let state = self.state.lock();
-                (state.members.home().is_some(), state.members.node())
+                (state.members.is_settled(self.now()), state.members.node())
             };
-            if is_member || *self.left.borrow() {
+            if is_settled || *self.left.borrow() {
                 return node;
             }
             changed.await;

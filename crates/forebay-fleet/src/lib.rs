@@ -57,6 +57,7 @@ mod ledger;
 #[cfg(any(test, feature = "test-util"))]
 mod memory;
 mod name;
+mod node_number;
 mod params;
 mod rate;
 mod settings;
@@ -75,6 +76,7 @@ pub use fleet::{Fleet, FleetStatus, StartError, Tables};
 pub use item::{Item, Path, Value};
 #[cfg(any(test, feature = "test-util"))]
 pub use memory::{Bill, MemoryTable};
+pub use node_number::NodeNumber;
 pub use settings::{
     FleetSettings, LeaseMode, LeaseSettings, RateMode, RateSettings, StoreOutagePolicy, cluster_host,
 };

@@ -177,7 +177,8 @@ async fn counter_leases(
 }
 
 /// Removes every entry of `instance`, as if it were dead, and returns how many slots that frees. If it lives, it joins
-/// again with the slots it uses, and with the same node number unless another instance has it by then.
+/// again with the slots it uses, and with the same node number unless another instance has it by then. It notices at its
+/// next heartbeat: until then, both have the number. Evict only instances that are dead.
 ///
 /// # Errors
 /// The error of the table; [`TableError::ConditionFailed`] if the instance wrote at the same time: it lives.
@@ -246,7 +247,7 @@ pub async fn resize(
     Ok(total)
 }
 
-/// Deletes the ledger, the counter and the shared rate of `endpoint`. Live instances join again within two heartclock,
+/// Deletes the ledger, the counter and the shared rate of `endpoint`. Live instances join again within two heartbeats,
 /// with the slots they use, their node numbers and their configured limit. Until then, the fleet may exceed the limit,
 /// and a new instance may get the node number of a live one.
 ///

@@ -11,11 +11,12 @@ use super::call::Call;
 use super::neighbour_watch::NeighbourWatch;
 use super::shard::{self, Entry, SHARDS, Shard};
 use crate::name::Name;
+use crate::node_number::NodeNumber;
 use crate::params::LeaseParams;
 
 /// How often two other shards are drawn if neither has room for all slots.
 const REDRAWS: u32 = 3;
-/// Time to close connections before their slots can be taken away.
+/// Time to close connections before their slots can be taken away, and for the difference of two clocks.
 const CLOSING: Duration = Duration::from_secs(10);
 /// A shard seen longer ago than this is read again before a join.
 pub(super) const FRESH: Duration = Duration::from_secs(2);
@@ -45,14 +46,11 @@ impl OwnEntry {
         self.pending.map_or(self.entry.slots, |(pending, _)| pending.slots.min(self.entry.slots))
     }
 
-    /// When `strict` stops using the entry.
-    fn fence(&self) -> Instant {
-        self.sent + self.lease.saturating_sub(CLOSING.min(self.lease / 6))
-    }
-
-    /// When another instance may remove the entry.
+    /// When this instance stops using what only its lease gives it: its node number, its share of the rate, and with `strict`
+    /// its slots. Another instance may remove the entry soon after, once a whole lease has passed on its own clock, which may
+    /// be faster.
     fn end(&self) -> Instant {
-        self.sent + self.lease
+        self.sent + self.lease.saturating_sub(CLOSING.min(self.lease / 6).max(self.lease / 100))
     }
 
     /// A write has no answer: it may have been made.
@@ -102,6 +100,8 @@ pub(super) struct Membership {
     redraws: u32,
     joined_at: Instant,
     leaving: bool,
+    /// The home entry is being given back, which may have happened before the answer comes.
+    leaves_home: bool,
 }
 
 impl Membership {
@@ -117,6 +117,7 @@ impl Membership {
             redraws: 0,
             joined_at: Instant::ZERO,
             leaving: false,
+            leaves_home: false,
         }
     }
 
@@ -146,9 +147,17 @@ impl Membership {
         self.home
     }
 
-    /// The node number of this instance.
-    pub(super) fn node(&self) -> Option<u16> {
-        self.entries.get(&self.home?)?.entry.node
+    /// The node number of this instance, until its lease ends. None while the home entry may be gone already, because this
+    /// instance gives it back.
+    pub(super) fn node(&self) -> Option<NodeNumber> {
+        let home = self.entries.get(&self.home?).filter(|_| !self.leaves_home)?;
+        Some(NodeNumber::new(home.entry.node?, home.end()))
+    }
+
+    /// Whether this instance is in the fleet, and its node number can be used; or it has none because all are taken.
+    pub(super) fn is_settled(&self, now: Instant) -> bool {
+        let is_usable = |own: &OwnEntry| own.entry.node.is_none() || now < own.end();
+        self.home.and_then(|home| self.entries.get(&home)).is_some_and(is_usable)
     }
 
     /// The dense index of this instance, which is never given to another. None until it has joined.
@@ -186,13 +195,10 @@ impl Membership {
         self.entries.values().filter(|own| now < own.end()).map(OwnEntry::slots).sum()
     }
 
-    pub(super) fn fenced_slots(&self, now: Instant) -> u64 {
-        self.entries.values().filter(|own| now < own.fence()).map(OwnEntry::slots).sum()
-    }
-
-    pub(super) fn next_fence(&self, now: Instant) -> Instant {
-        let fences = self.entries.values().map(OwnEntry::fence);
-        fences.filter(|at| *at > now).min().unwrap_or(Instant::NEVER)
+    /// When the next lease ends.
+    pub(super) fn next_end(&self, now: Instant) -> Instant {
+        let ends = self.entries.values().map(OwnEntry::end);
+        ends.filter(|at| *at > now).min().unwrap_or(Instant::NEVER)
     }
 
     // Writes to come.
@@ -216,6 +222,11 @@ impl Membership {
         self.entries.first_key_value().map(|(k, own)| Call::Leave(*k, own.entry))
     }
 
+    /// `call` is about to be made. From then on, another instance may have what it gives back.
+    pub(super) fn sends(&mut self, call: &Call) {
+        self.leaves_home |= matches!(call, Call::Leave(k, _) if self.home == Some(*k));
+    }
+
     /// Makes the home entry due, if it does not show yet that more slots are wanted.
     pub(super) fn announce_want(&mut self, now: Instant) {
         let home = self.home.and_then(|home| self.entries.get_mut(&home));
@@ -233,7 +244,7 @@ impl Membership {
     /// The entry in shard `k` is the first one: the shard becomes the home. `join` is its
     /// number among the joins there, if known.
     pub(super) fn settle(&mut self, k: u8, join: Option<i64>, now: Instant) {
-        self.home = Some(k);
+        (self.home, self.leaves_home) = (Some(k), false);
         self.index = self.index.or_else(|| join.map(|join| shard::index(k, join)));
         self.candidates = None;
         self.redraws = 0;

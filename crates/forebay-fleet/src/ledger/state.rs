@@ -53,6 +53,14 @@ impl LedgerState {
 
     /// The action to take at `now`; `wall` is the time of day.
     pub(crate) fn next(&mut self, now: Instant, wall: Duration) -> Action {
+        let action = self.next_action(now, wall);
+        if let Action::Call(call) = &action {
+            self.members.sends(call);
+        }
+        action
+    }
+
+    fn next_action(&mut self, now: Instant, wall: Duration) -> Action {
         let leaving = self.members.is_leaving();
         // Slots are given back after the last lease is returned.
         let left = leaving && self.usage.leases() == 0 && self.calls.unanswered().is_none();
@@ -87,7 +95,7 @@ impl LedgerState {
         }
         if self.watch.end_round() {
             self.compare(now);
-            return self.next(now, wall);
+            return self.next_action(now, wall);
         }
         let search = if self.searches() { self.search.next_at() } else { Instant::NEVER };
         Action::Wait(due.min(search).min(check))
@@ -197,13 +205,13 @@ impl LedgerState {
         if self.params.policy != StoreOutagePolicy::Strict {
             return u64::MAX;
         }
-        self.members.fenced_slots(now).saturating_sub(self.calls.giving())
+        self.members.safe_slots(now).saturating_sub(self.calls.giving())
     }
 
     /// When the ceiling falls next, unless an entry is renewed first.
     pub(crate) fn next_fall(&self, now: Instant) -> Instant {
         if self.params.policy == StoreOutagePolicy::Strict {
-            self.members.next_fence(now)
+            self.members.next_end(now)
         } else {
             Instant::NEVER
         }

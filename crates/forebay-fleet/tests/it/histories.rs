@@ -36,6 +36,7 @@ impl History {
         settings.outage_policy = policy;
         settings.max_open = 40;
         let world = World::new(settings, seed);
+        world.watch_numbers();
         let rng = Seed::new(seed).fork("history").rng();
         Self { world, actors: Vec::new(), started: 0, rng, policy, ailing: Vec::new() }
     }

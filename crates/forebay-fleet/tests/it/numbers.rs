@@ -1,6 +1,7 @@
 //! Node numbers: there are 1,024, and a live instance keeps its number.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::Seed;
@@ -10,7 +11,7 @@ use forebay_fleet::{
     Value, operator,
 };
 
-use crate::support::{ENDPOINT, leases, seconds, settings};
+use crate::support::{ENDPOINT, NumberWatch, leases, seconds, settings};
 
 fn rules(limit: u64, max_open: u64) -> FleetSettings {
     let mut settings = settings();
@@ -28,12 +29,15 @@ fn start(time: &VirtualTime, table: &MemoryTable, settings: &FleetSettings, numb
     time.run(Fleet::start(settings.clone(), Tables::one(table), runtime, seed)).unwrap()
 }
 
+fn entry_of(fields: [(&str, i64); 4]) -> Value {
+    Value::Map(fields.map(|(name, value)| (name.to_owned(), Value::Number(value))).into())
+}
+
 /// A shard with this many entries that have a node number.
 fn crowd(k: i64, numbers: i64) -> Item {
     let entry = |number: i64| {
         let fields = [("s", 1), ("b", 1), ("e", number + 1), ("n", k * 128 + number)];
-        let fields = fields.map(|(name, value)| (name.to_owned(), Value::Number(value)));
-        (format!("x{k}{number}"), Value::Map(BTreeMap::from(fields)))
+        (format!("x{k}{number}"), entry_of(fields))
     };
     Item::new()
         .with("capacity", 1250)
@@ -93,6 +97,75 @@ fn live_instances_keep_their_number_after_reset_and_evict() {
     time.advance(seconds(10));
     assert!(newcomers.iter().all(|fleet| !before.contains(&fleet.status().node.unwrap())));
     time.shut_down();
+}
+
+/// An instance is cut off, taken for dead and replaced, and joins again. Its clock and those of its observers run at different
+/// speeds.
+#[test]
+fn a_number_ends_with_its_lease_before_another_instance_can_have_it() {
+    let speeds = [(-30_000, 30_000), (30_000, -30_000), (-500, 500), (0, 0)];
+    // Observers look at other moments than the instance writes.
+    for ((own, others), shift) in
+        speeds.into_iter().flat_map(|speed| (0..10).map(move |shift| (speed, shift)))
+    {
+        let (time, table, numbers) = (VirtualTime::new(), MemoryTable::new(), NumberWatch::default());
+        let watch = numbers.clone();
+        table.witness(move |key, item| watch.saw(key, item));
+        let start = |number: u64, drift_ppm| {
+            let seed = Seed::new(number);
+            let faulty = Arc::new(FaultyTable::new(table.clone(), time.clone(), seed));
+            let latency = (Duration::from_millis(1), Duration::from_millis(900));
+            faulty.set(Faults { latency, ..Faults::default() });
+            let tables = Tables { leases: Arc::clone(&faulty) as _, rate: Arc::clone(&faulty) as _ };
+            let runtime = time.process(ProcessClock { drift_ppm, ..ProcessClock::default() });
+            let fleet = Fleet::start(rules(1000, 5), tables, runtime, seed);
+            let fleet = Arc::new(time.run(fleet).unwrap());
+            numbers.add(&fleet);
+            (fleet, faulty)
+        };
+        let (fleet, faulty) = start(1, own);
+        time.advance(seconds(3 * shift));
+        let observers: Vec<_> = (2..6).map(|number| start(number, others)).collect();
+        time.advance(seconds(100));
+        let node = fleet.status().node;
+        assert!(node.is_some() && observers.iter().all(|(other, _)| other.status().node.is_some()));
+        faulty.set(Faults { outage: true, ..Faults::default() });
+        time.advance(seconds(60));
+        assert_eq!(fleet.status().node, node, "its lease has not ended");
+        time.advance(seconds(240));
+        assert_eq!(fleet.status().node, None, "{own} and {others} ppm: another may have it");
+        let entries = time.run(operator::survey(&table, &time, ENDPOINT)).unwrap().instances;
+        assert!(entries.iter().all(|entry| entry.node != node), "its observers have removed it");
+        // A newcomer has got the number.
+        let shard = format!("forebay_ledger#{ENDPOINT}#{}", node.unwrap() / 128);
+        let item = table.item(&shard).unwrap();
+        let mut entries = item.map("inst").unwrap().clone();
+        let entry = [("s", 0), ("b", 1), ("e", 1_000_000), ("n", i64::from(node.unwrap()))];
+        entries.insert("newcomer".to_owned(), entry_of(entry));
+        table.put(&shard, item.with("inst", Value::Map(entries)));
+        faulty.set(Faults::default());
+        time.advance(seconds(60));
+        let renumbered = fleet.status().node;
+        assert!(renumbered.is_some() && renumbered != node, "{renumbered:?}, and before {node:?}");
+        time.shut_down();
+    }
+}
+
+#[test]
+fn a_number_ends_before_its_instance_leaves() {
+    for millis in 0..40 {
+        let (time, table, numbers) = (VirtualTime::new(), MemoryTable::new(), NumberWatch::default());
+        let watch = numbers.clone();
+        table.witness(move |key, item| watch.saw(key, item));
+        let fleet = Arc::new(start(&time, &table, &rules(100, 5), 1));
+        numbers.add(&fleet);
+        time.advance(seconds(5) + Duration::from_millis(millis));
+        assert!(fleet.status().node.is_some());
+        let updates = fleet.node_updates().unwrap();
+        assert!(time.run(fleet.leave(seconds(10))));
+        assert_eq!((fleet.status().node, *updates.borrow()), (None, None));
+        time.shut_down();
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use forebay_fleet::{
 use parking_lot::Mutex;
 
 use crate::machine::Machine;
-use crate::support::{ENDPOINT, seconds};
+use crate::support::{ENDPOINT, NumberWatch, seconds};
 
 /// The view of the cluster.
 #[derive(Debug, Default)]
@@ -39,6 +39,7 @@ pub(crate) struct World {
     pub(crate) cluster: Arc<Mutex<Cluster>>,
     pub(crate) settings: FleetSettings,
     pub(crate) seed: Seed,
+    numbers: NumberWatch,
 }
 
 /// One connection, as the cluster counts it.
@@ -67,7 +68,17 @@ impl World {
         let table = MemoryTable::new();
         table.witness(assert_adds_up);
         let seed = Seed::new(seed);
-        Self { time: VirtualTime::with_seed(seed), table, cluster: Arc::default(), settings, seed }
+        let (time, numbers) = (VirtualTime::with_seed(seed), NumberWatch::default());
+        Self { time, table, cluster: Arc::default(), settings, seed, numbers }
+    }
+
+    /// Checks from now on that no number is freed while its instance has it. An operator may do that.
+    pub(crate) fn watch_numbers(&self) {
+        let numbers = self.numbers.clone();
+        self.table.witness(move |key, item| {
+            assert_adds_up(key, item);
+            numbers.saw(key, item);
+        });
     }
 
     fn open(&self, number: usize) -> Connection {
@@ -115,7 +126,9 @@ impl World {
         machine.clone().spawn(Box::pin(async move {
             let tables = Tables { leases: Arc::clone(&table) as _, rate: table };
             let fleet = Fleet::start(settings, tables, machine.clone(), seed).await;
-            *shared.fleet.lock() = Some(Arc::new(fleet.expect("nothing keeps it from starting")));
+            let fleet = Arc::new(fleet.expect("nothing keeps it from starting"));
+            shared.world.numbers.add(&fleet);
+            *shared.fleet.lock() = Some(fleet);
             for worker in 0..workers {
                 let rng = seed.fork("worker").fork(&worker.to_string()).rng();
                 machine.spawn(Box::pin(Arc::clone(&shared).work(worker, rng)));

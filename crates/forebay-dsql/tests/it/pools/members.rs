@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dsql_local::Cluster;
 use forebay::Seed;
-use forebay::rt::{self, TokioRuntime, VirtualTime};
+use forebay::rt::{self, ProcessClock, Runtime, TokioRuntime, VirtualTime};
 use forebay_dsql::{
     Dsql, DsqlPool, ErrorKind, JoinError, Member, Node, OptionsBuilder, Postgres, SignFuture, Signer, Sqlx,
     TokenError, TokenRequest,
@@ -188,6 +188,60 @@ fn futures_that_are_dropped_leave_nothing_behind() {
         time.advance(Duration::from_secs(30));
         assert!(survey().instances.is_empty() && survey().is_exact(), "it goes on in the background");
     }
+}
+
+/// A process is cut off, taken for dead, and replaced by one that gets its number; then it joins again.
+#[test]
+fn there_are_no_ids_after_the_lease_of_their_number() {
+    let (time, table, host) = (VirtualTime::new(), MemoryTable::new(), "abc.dsql.us-east-1.on.aws");
+    let options = forebay_dsql::Options::builder(host)
+        .variable("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true")
+        .variable("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "table")
+        .build()
+        .unwrap();
+    // The clock of the one that is cut off is slow, and that of the other one fast.
+    let join = |drift_ppm| {
+        let runtime = time.process(ProcessClock { drift_ppm, ..ProcessClock::default() });
+        let faulty = Arc::new(FaultyTable::new(table.clone(), time.clone(), Seed::new(1)));
+        let tables = Tables { leases: Arc::clone(&faulty) as _, rate: Arc::clone(&faulty) as _ };
+        let member = Member::builder(&options, Nobody).tables(tables).runtime(runtime).join();
+        let member = time.run(member).unwrap();
+        let ids = time.run(member.ids(PATIENCE));
+        (member, ids, faulty)
+    };
+    let (member, ids, faulty) = join(-30_000);
+    let (_other, other_ids, _) = join(30_000);
+    time.advance(Duration::from_secs(100));
+    let (last, node) = (ids.next().unwrap(), ids.node());
+    assert_ne!(other_ids.node(), node);
+    faulty.set(Faults { outage: true, ..Faults::default() });
+    let instance = member.fleet_status().unwrap().instance;
+    let shard = format!("forebay_ledger#{host}#{}", node.number() / 128);
+    let has_entry = || table.item(&shard).unwrap().map("inst").unwrap().contains_key(&instance);
+    let (mut made, began) = (0, time.now());
+    while has_entry() {
+        made += usize::from(ids.next().is_ok());
+        time.advance(Duration::from_millis(500));
+    }
+    assert!(made > 150, "it makes ids for most of its lease, and not for {made} half seconds");
+    assert!(time.now().since(began) < Duration::from_secs(240), "its observer has removed it");
+    assert_eq!(ids.next(), Err(forebay_dsql::IdError::NoNumber));
+
+    // Another one has the number when it comes back.
+    let item = table.item(&shard).unwrap();
+    let mut entries = item.map("inst").unwrap().clone();
+    let fields = [("s", 0), ("b", 1), ("e", 1_000_000), ("n", i64::from(node.number()))];
+    let fields = fields.map(|(name, number)| (name.to_owned(), forebay_fleet::Value::Number(number)));
+    entries.insert("newcomer".to_owned(), forebay_fleet::Value::Map(fields.into()));
+    table.put(&shard, item.with("inst", forebay_fleet::Value::Map(entries)));
+    faulty.set(Faults::default());
+    while let Err(error) = ids.next() {
+        assert_eq!(error, forebay_dsql::IdError::NoNumber);
+        time.advance(Duration::from_millis(10));
+    }
+    assert_ne!(ids.node(), node);
+    assert!(ids.next().unwrap() > last);
+    time.shut_down();
 }
 
 /// What was made with a number is still about when the ledger has forgotten who has it.
