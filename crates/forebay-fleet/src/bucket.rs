@@ -240,7 +240,8 @@ impl Source for Bucket {
             // in time for callers that arrive now.
             _ => {
                 let beyond = until(due, wall).saturating_sub(self.horizon);
-                ReserveOutcome::RetryAfter((beyond + self.horizon / 2).min(self.horizon))
+                let most = (beyond + self.horizon / 2).min(self.horizon);
+                ReserveOutcome::RetryAfter { pause: most / 2, spread: most / 2 }
             }
         }
     }

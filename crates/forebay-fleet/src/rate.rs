@@ -238,9 +238,9 @@ impl Inner {
                     return;
                 }
                 ReserveOutcome::Retry(fewer) => count = fewer.clamp(1, MAX_BATCH),
-                ReserveOutcome::RetryAfter(pause) => {
+                ReserveOutcome::RetryAfter { pause, spread } => {
                     state.last_wait = state.source.queue(wall);
-                    state.reserve_at = answered + pause / 2 + state.rng.up_to(pause / 2);
+                    state.reserve_at = answered + pause + state.rng.up_to(spread);
                     return;
                 }
             }

@@ -22,8 +22,8 @@ pub(crate) fn key(endpoint: &str, second: u64) -> String {
     format!("dsqlconnect#{endpoint}#{second}")
 }
 
-/// The longest extra pause after a refusal. It doubles with each.
-const FIRST: Duration = Duration::from_millis(25);
+/// The longest extra pause after the first refusal. It doubles with each, up to most of a second.
+const FIRST: Duration = Duration::from_millis(50);
 
 impl Window {
     pub(crate) fn new(endpoint: &str, per_second: u64) -> Self {
@@ -70,10 +70,10 @@ impl Source for Window {
         if let Ok(left @ 1..) = u32::try_from(left) {
             return ReserveOutcome::Retry(left);
         }
+        let spread = FIRST * (1 << self.refusals.min(4));
         self.refusals = self.refusals.saturating_add(1);
         let rest = Duration::from_secs(wall.as_secs() + 1) - wall;
-        // The limiter waits at least half of this: doubled, so that it waits for the next second.
-        ReserveOutcome::RetryAfter((rest + FIRST * (1 << self.refusals.min(6))) * 2)
+        ReserveOutcome::RetryAfter { pause: rest, spread }
     }
 }
 
@@ -112,7 +112,9 @@ mod tests {
             ReserveOutcome::Retry(2)
         ));
         match window.refused(1, WALL, Some(&Item::new().with("count", 100))) {
-            ReserveOutcome::RetryAfter(pause) => assert!(pause / 2 >= Duration::from_millis(750)),
+            ReserveOutcome::RetryAfter { pause, spread } => {
+                assert_eq!((pause, spread), (Duration::from_millis(750), Duration::from_millis(50)));
+            }
             other => panic!("{other:?}"),
         }
     }

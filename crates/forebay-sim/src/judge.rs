@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::Instant;
-use forebay_fleet::LeaseMode;
+use forebay_fleet::{LeaseMode, RateMode};
 
 use crate::latency::share;
 use crate::outcome::about;
@@ -51,7 +51,7 @@ pub(crate) struct Judge {
     disturbances: Disturbances,
     connects: SlidingSecond,
     closures: SlidingSecond,
-    /// The bucket that the fleet shares, if it shares one.
+    /// The bucket or the window that the fleet shares, if it shares one.
     bucket: Option<Bucket>,
     table_access: TableAccess,
     peaks: Peaks,
@@ -252,7 +252,9 @@ impl Judge {
             Assertion::ZeroEmpty => asserts.zero_empty_events,
             Assertion::MaxRenewals => asserts.max_renewals_per_sec.is_some(),
             Assertion::Leased => self.scenario.leases.is_some(),
-            Assertion::WithinBucket => self.bucket.is_some(),
+            Assertion::WithinBucket | Assertion::WithinWindow => {
+                self.bucket.is_some_and(|bucket| bucket.assertion() == assertion)
+            }
             Assertion::LedgerAddsUp | Assertion::WithinLimit | Assertion::Reaped => {
                 self.scenario.leases.is_some_and(|leases| leases.mode == LeaseMode::Ledger)
             }
@@ -289,7 +291,10 @@ fn limiter_time(scenario: &Scenario, connections: usize) -> Duration {
     let limiters = if scenario.limiter.shared { 1 } else { scenario.services.len() };
     let at_once = (scenario.limiter.burst as usize).saturating_mul(limiters);
     let (mut at_once, mut per_second) = (at_once, scenario.fleet_rate());
-    if scenario.limiter.mode.is_some() {
+    if scenario.limiter.mode == Some(RateMode::Window) {
+        // The permits of one second. There is no burst, and slots have no part.
+        at_once = share(1, per_second);
+    } else if scenario.limiter.mode.is_some() {
         if scenario.leases.is_some() {
             (at_once, per_second) = (share(at_once, 1.0 - BY_SLOTS), per_second * (1.0 - BY_SLOTS));
         }

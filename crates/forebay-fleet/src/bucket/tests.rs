@@ -94,7 +94,9 @@ fn a_full_queue_is_not_tried_again_for_a_while() {
     let last = *ahead.last().unwrap();
     assert_eq!((ahead.len(), last), (2700, WALL + Duration::from_secs(27)), "none after the horizon");
     match reserve(&mut bucket, &table, 1, WALL) {
-        ReserveOutcome::RetryAfter(pause) => assert_eq!(pause, Duration::from_millis(13_510)),
+        ReserveOutcome::RetryAfter { pause, spread } => {
+            assert_eq!(pause + spread, Duration::from_millis(13_510));
+        }
         other => panic!("{other:?}"),
     }
     assert_eq!(Bucket::new("host", 1, 1, false, Duration::from_secs(30)).max_batch(), 27);
@@ -112,7 +114,7 @@ fn a_time_moved_by_a_wrong_clock_is_corrected_by_an_instance_that_saw_it_before(
     permits(reserve(&mut wrong, &table, 1, WALL + hour));
     let soon = WALL + Duration::from_secs(1);
     assert!(
-        matches!(reserve(&mut good, &table, 1, soon), ReserveOutcome::RetryAfter(_)),
+        matches!(reserve(&mut good, &table, 1, soon), ReserveOutcome::RetryAfter { .. }),
         "not again and again"
     );
     permits(reserve(&mut good, &table, 1, WALL + Duration::from_secs(28)));
@@ -127,8 +129,8 @@ fn an_instance_that_may_be_wrong_itself_does_not_correct_a_busy_queue() {
         let wall = WALL + Duration::from_secs(second);
         permits(reserve(&mut others, &table, 100, wall + hour));
         match reserve(&mut late, &table, 1, wall) {
-            ReserveOutcome::RetryAfter(pause) => {
-                assert_eq!(pause, Duration::from_secs(27), "it may be corrected by then")
+            ReserveOutcome::RetryAfter { pause, spread } => {
+                assert_eq!(pause + spread, Duration::from_secs(27), "it may be corrected by then")
             }
             other => panic!("{other:?}"),
         }

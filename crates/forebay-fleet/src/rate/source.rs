@@ -13,8 +13,8 @@ pub(crate) enum ReserveOutcome {
     Reserved(Vec<Period>),
     /// Try again at once, with this many.
     Retry(u32),
-    /// Try again after half to all of this time.
-    RetryAfter(Duration),
+    /// Try again after this time, and a random part of `spread`.
+    RetryAfter { pause: Duration, spread: Duration },
 }
 
 /// The mode of the shared rate: how permits are reserved in the table. `wall` is the time of day of the request.

@@ -54,6 +54,7 @@ assertions! {
     WithinLimit "neverAboveLimit" "The fleet never exceeds its limit, except by connections of instances that were cut off."
     Reaped "theDeadAreReaped" "The slots of dead instances are free again in time."
     WithinBucket "neverAboveBucket" "The fleet never connects faster than its shared bucket."
+    WithinWindow "neverAboveWindow" "The fleet never connects faster than its shared window."
     NoLeaks "nothingLeaked" "At the end no connection is open and no lease is held."
 }
 

@@ -33,16 +33,31 @@ pub(super) struct Bucket {
     interval: Duration,
     tolerance: Duration,
     due: Instant,
+    /// What the fleet shares.
+    mode: RateMode,
 }
 
 impl Bucket {
-    /// The fleet's shared bucket, if it is large enough to absorb clock and network errors.
+    /// The fleet's shared bucket, if it is large enough to absorb clock and network errors; or its shared window, which has no
+    /// burst: any time of this length contains parts of one second more, at both ends, besides those errors.
     pub(super) fn of(scenario: &Scenario, start: Instant) -> Option<Self> {
-        let has_room = f64::from(scenario.limiter.burst) > 2.0 * RESERVE * scenario.limiter.per_second;
-        (has_room && scenario.limiter.mode == Some(RateMode::Bucket)).then(|| {
-            let interval = Duration::from_secs_f64(1.0 / scenario.limiter.per_second);
-            Self { interval, tolerance: interval.saturating_mul(scenario.limiter.burst - 1), due: start }
-        })
+        let (mode, per_second) = (scenario.limiter.mode?, scenario.limiter.per_second);
+        let interval = Duration::from_secs_f64(1.0 / per_second);
+        let has_room = f64::from(scenario.limiter.burst) > 2.0 * RESERVE * per_second;
+        let tolerance = match mode {
+            RateMode::Bucket if has_room => interval.saturating_mul(scenario.limiter.burst - 1),
+            RateMode::Bucket => return None,
+            RateMode::Window => Duration::from_secs_f64(1.0 + RESERVE),
+        };
+        Some(Self { interval, tolerance, due: start, mode })
+    }
+
+    /// What it checks.
+    pub(super) fn assertion(&self) -> Assertion {
+        match self.mode {
+            RateMode::Bucket => Assertion::WithinBucket,
+            RateMode::Window => Assertion::WithinWindow,
+        }
     }
 
     /// Counts one connect. Returns whether the bucket admits it.
@@ -97,8 +112,9 @@ impl Judge {
         let alone = self.scenario.away == StoreOutagePolicy::Local && (cuts > 0 || recently);
         let Some(bucket) = self.bucket.as_mut().filter(|_| !alone) else { return };
         if !bucket.admits(now) {
-            self.find(Assertion::WithinBucket, now, || {
-                "the fleet connects faster than its shared bucket".to_owned()
+            let (assertion, mode) = (bucket.assertion(), bucket.mode);
+            self.find(assertion, now, || {
+                format!("the fleet connects faster than its shared {mode:?}").to_lowercase()
             });
         }
     }
@@ -141,5 +157,15 @@ mod tests {
         assert_eq!((0..61).filter(|_| bucket.admits(start)).count(), 60);
         let later = start + Duration::from_millis(250);
         assert!(bucket.admits(later) && !bucket.admits(later), "the one refused has been counted");
+    }
+
+    #[test]
+    fn a_window_admits_what_falls_into_the_seconds_around_it() {
+        let start = Instant::ZERO + Duration::from_secs(9);
+        let keys = ["limiter.mode=window", "limiterPerSec=10"].map(str::to_owned);
+        let scenario = Scenario::parse("test", "services: [{name: a}]", &keys).unwrap();
+        let mut window = Bucket::of(&scenario, start).expect("it needs no burst");
+        assert_eq!(window.assertion(), Assertion::WithinWindow);
+        assert_eq!((0..100).filter(|_| window.admits(start)).count(), 36);
     }
 }

@@ -29,7 +29,7 @@ shipped! {
     "local", "ecs-150wps", "ecs-400wps", "ecs-400wps-capped", "mass-drop", "rolling-restart",
     "workload-test", "workload-mass-drop", "workload-rolling-restart", "crowd", "region-10k",
     "herd", "herd-fleet", "herd-rate-only", "small-fleet", "credential-outage", "cluster-failover",
-    "coordination-outage", "crash-storm", "clock-skew", "partition",
+    "coordination-outage", "crash-storm", "clock-skew", "partition", "window",
 }
 
 /// All shipped scenarios.

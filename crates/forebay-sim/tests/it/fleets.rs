@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_sim::{Scenario, run, shipped};
+use forebay_sim::{Assertion, Scenario, run, shipped};
 
 use super::{broken, parse, simulate};
 
@@ -26,6 +26,20 @@ fn strict_closes_connections_whose_slots_may_be_taken() {
         assert!(broken(&kept).is_empty(), "{away}: {kept}");
         assert_eq!(kept.recoveries[0].deficit, 0, "{away}: it keeps its connections: {kept}");
     }
+}
+
+#[test]
+fn a_fleet_that_shares_a_window_stays_within_it() {
+    let window = shipped().iter().find(|shipped| shipped.name == "window").expect("a shipped scenario");
+    let parsed = |settings: &[&str]| {
+        let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        Scenario::parse(window.name, window.text, &settings).expect("a valid scenario")
+    };
+    let outcome = simulate(&parsed(&[]));
+    assert!(outcome.passed(), "{outcome}");
+    // Clocks that are many seconds apart use the items of different seconds.
+    let outcome = simulate(&parsed(&["clocks={skew: 60s}"]));
+    assert!(broken(&outcome).contains(&Assertion::WithinWindow), "{outcome}");
 }
 
 #[test]
