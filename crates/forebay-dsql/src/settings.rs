@@ -1,6 +1,7 @@
 //! Settings from the environment: all problems at once, and a note for every repair.
 
 mod reading;
+mod without_effect;
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -1,5 +1,10 @@
 //! The environment variables: their names, defaults and meanings, in one table.
 
+mod need;
+
+pub(crate) use need::NEEDS;
+pub use need::manual_needs;
+
 /// One variable of the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variable {

@@ -239,17 +239,18 @@ fn of_settings(variables: &BTreeMap<String, String>, options: &Options, request:
         let what = format!("the region is {}, and the host is in {named}", options.region());
         findings.push(Finding::warning(fault::REGION_MISMATCH, what));
     }
-    for note in &settings.notes {
+    // With --status, the token is for the page of another service.
+    let is_of_other = |name: &str| name == "DSQL_DESK_TOKEN" && request.status.is_some();
+    for note in settings.notes.iter().filter(|note| !is_of_other(&note.variable)) {
         // Of what was repaired, the value is known.
         let fault = if note.value.is_some() { fault::REPAIRED } else { fault::IGNORED };
         findings.push(Finding::warning(fault, note.to_string()));
     }
     let is_set = |name: &str| variables.get(name).is_some_and(|value| !value.trim().is_empty());
-    for (prefix, switch) in SWITCHED {
-        // A problem of the settings has turned off what the operator has turned on: that is said once.
-        if is_on(variables, switch) {
-            continue;
-        }
+    // Settings do not tell whether a program uses a reservoir without this switch. A service with `forebay-dsql` does not.
+    let [(prefix, switch), ..] = SWITCHED;
+    // A problem of the settings has turned off what the operator has turned on: that is said once.
+    if !is_on(variables, switch) {
         let idle: Vec<&str> = variables
             .keys()
             .map(String::as_str)
@@ -261,11 +262,6 @@ fn of_settings(variables: &BTreeMap<String, String>, options: &Options, request:
             let what = format!("{} {verb} no effect: {switch} is not true", idle.join(", "));
             findings.push(Finding::warning(fault::IGNORED, what));
         }
-    }
-    // With --status, the token is for the page of another service.
-    if is_set("DSQL_DESK_TOKEN") && !is_set("DSQL_DESK_LISTEN") && request.status.is_none() {
-        let what = "DSQL_DESK_TOKEN has no effect: DSQL_DESK_LISTEN is not set";
-        findings.push(Finding::warning(fault::IGNORED, what));
     }
     findings
 }

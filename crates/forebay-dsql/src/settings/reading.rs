@@ -56,6 +56,7 @@ impl Reading<'_> {
             notes: Vec::new(),
         };
         self.note_unknown();
+        self.note_without_effect(&settings);
         Settings { notes: std::mem::take(&mut self.notes), ..settings }
     }
 

@@ -206,7 +206,14 @@ fn every_variable_has_its_effect() {
     assert_eq!((settings.outage_policy, settings.node_id), (StoreOutagePolicy::Strict, Some(1023)));
     assert_eq!(settings.standard.warmup_stagger, Some(minutes(2)));
     assert_eq!((settings.standard.keeper_tick, settings.standard.keeper_max), (seconds(2), Some(4)));
-    assert_eq!(settings.notes, []);
+    let noted: Vec<_> = settings.notes.iter().map(|note| note.variable.as_str()).collect();
+    let without_effect = [
+        "DSQL_DISTRIBUTED_CONN_LEASE_BLOCK",
+        "DSQL_DISTRIBUTED_RATE_LIMITER_BURST",
+        "DSQL_CONNECTION_RATE_LIMIT",
+        "DSQL_CONNECTION_BURST_LIMIT",
+    ];
+    assert_eq!(noted, without_effect, "in modes counter and window");
     assert_eq!(
         read(&[("DSQL_STAGGERED_STARTUP", "0")]).config,
         read(&[]).config.startup_jitter(Duration::ZERO)
@@ -400,9 +407,72 @@ fn the_manual_lists_what_the_code_reads() {
         "docs/configuration.md is out of date; its table should be:\n{}",
         variables::manual("DSQL")
     );
+    assert!(
+        manual.contains(&variables::manual_needs("DSQL")),
+        "docs/configuration.md is out of date; its table of needs should be:\n{}",
+        variables::manual_needs("DSQL")
+    );
     let names: std::collections::BTreeSet<_> =
         variables::all().map(|variable| variable.full_name("DSQL")).collect();
     assert_eq!(names.len(), variables::all().count(), "a name is listed twice");
+}
+
+#[test]
+fn a_variable_without_effect_is_noted() {
+    let shared = [
+        ("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true"),
+        ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "t"),
+        ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
+        ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "t"),
+    ];
+    let noted = |more: &[(&str, &str)]| {
+        let notes = read(&[&shared, more].concat()).notes;
+        notes.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let burst = ("DSQL_DISTRIBUTED_RATE_LIMITER_BURST", "100");
+    let window = ("DSQL_DISTRIBUTED_RATE_LIMITER_MODE", "window");
+    let block = ("DSQL_DISTRIBUTED_CONN_LEASE_BLOCK", "5");
+    let counter = ("DSQL_DISTRIBUTED_CONN_LEASE_MODE", "counter");
+    let (rate, closed) = (("DSQL_CONNECTION_RATE_LIMIT", "5"), ("DSQL_DISTRIBUTED_AWAY_POLICY", "closed"));
+    let (tick, reservoir) = (("DSQL_POOL_KEEPER_TICK_INTERVAL", "2s"), ("DSQL_RESERVOIR_ENABLED", "true"));
+    assert_eq!(noted(&[burst, block, rate, tick]), [""; 0]);
+    for (alone, with, why) in [
+        (burst, window, "DSQL_DISTRIBUTED_RATE_LIMITER_MODE is window"),
+        (block, counter, "DSQL_DISTRIBUTED_CONN_LEASE_MODE is counter"),
+        (
+            rate,
+            closed,
+            "DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED is true, and DSQL_DISTRIBUTED_AWAY_POLICY is not local",
+        ),
+        (tick, reservoir, "DSQL_RESERVOIR_ENABLED is true"),
+    ] {
+        assert_eq!(noted(&[alone, with]), [format!("{}: no effect: {why}", alone.0)]);
+        assert_eq!(noted(&[with]), [""; 0], "nothing is set in vain");
+    }
+}
+
+#[test]
+fn what_belongs_to_something_that_is_off_is_noted_unless_it_was_turned_off() {
+    for (variable, value, switch) in [
+        ("DSQL_DISTRIBUTED_CONN_LIMIT", "5", "DSQL_DISTRIBUTED_CONN_LEASE_ENABLED"),
+        ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "t", "DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED"),
+        ("DSQL_DISTRIBUTED_AWAY_POLICY", "closed", "DSQL_DISTRIBUTED_CONN_LEASE_ENABLED"),
+        ("DSQL_DESK_TOKEN", "0123456789abcdef", "DSQL_DESK_LISTEN"),
+    ] {
+        let notes = read(&[(variable, value)]).notes;
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        assert!(notes[0].variable == variable && notes[0].remark.contains(switch), "{notes:?}");
+        assert_eq!(notes[0].value, None, "it may be a secret");
+        let value_of_switch = if switch.ends_with("LISTEN") { "127.0.0.1:9464" } else { "false" };
+        assert_eq!(read(&[(variable, value), (switch, value_of_switch)]).notes, []);
+    }
+    // A limit of zero turns the limiter off, which is said once.
+    let off = read(&[
+        ("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true"),
+        ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "t"),
+        ("DSQL_DISTRIBUTED_RATE_LIMITER_LIMIT", "0"),
+    ]);
+    assert_eq!(off.notes.len(), 1, "{:?}", off.notes);
 }
 
 #[test]
