@@ -126,10 +126,11 @@ impl History {
                 self.ailing.retain(|(ill, _)| *ill != number);
             }
             let ill = self.ailing.iter().any(|(ill, _)| *ill == number);
-            // By the table: an instance that was taken for dead may not know it yet.
+            // By the table: an instance that was taken for dead may not know it yet. And only after an answer: before, its entry
+            // may be about to be removed.
             let covered = actor.status().is_some_and(|status| {
                 let slots = entries.get(&status.instance).copied().unwrap_or(0);
-                slots >= i64::try_from(status.leases).unwrap()
+                status.lease_outage.is_none() && slots >= i64::try_from(status.leases).unwrap()
             });
             if !ill && covered {
                 self.world.cluster.lock().cut_off.remove(&number);
