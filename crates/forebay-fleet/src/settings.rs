@@ -77,12 +77,12 @@ impl FleetSettings {
     }
 
     /// For a process with these pools to the endpoint. It gets slots for all their connections, replacements included
-    /// ([`Config::max_connections`]). While the table does not answer, all of them share the highest rate and burst of any.
+    /// ([`Config::max_with_overlap`]). While the table does not answer, all of them share the highest rate and burst of any.
     #[must_use]
     pub fn for_pools<'a>(mut self, pools: impl IntoIterator<Item = &'a Config>) -> Self {
         (self.max_open, self.local_rate, self.local_burst) = (0, 0.0, 0);
         for pool in pools {
-            let connections = u64::try_from(pool.max_connections()).unwrap_or(u64::MAX);
+            let connections = u64::try_from(pool.max_with_overlap()).unwrap_or(u64::MAX);
             self.max_open = self.max_open.saturating_add(connections);
             self.local_rate = self.local_rate.max(pool.rate);
             self.local_burst = self.local_burst.max(pool.burst);

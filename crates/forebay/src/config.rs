@@ -140,7 +140,7 @@ impl Config {
         ///
         /// A replacement is opened before the old connection is closed, so that this number is always
         /// available. For that moment up to [`overlap`](Self::overlap) more connections exist, 5 % by
-        /// default. [`max_connections`](Self::max_connections) is the sum. Connections that are being closed
+        /// default. [`max_with_overlap`](Self::max_with_overlap) is the sum. Connections that are being closed
         /// come on top, each for the duration of [`Connect::close`](crate::Connect::close), which is limited
         /// by [`close_timeout`](Self::close_timeout). The leases of a fleet count every connection until it
         /// is closed.
@@ -257,7 +257,7 @@ impl Config {
     /// The largest number of connections that can be usable or opening: the sum of `max_open` and the
     /// [overlap](Self::overlap). Connections that are being closed are not counted.
     #[must_use]
-    pub fn max_connections(&self) -> usize {
+    pub fn max_with_overlap(&self) -> usize {
         self.max_open.saturating_add(self.overlap_or_default())
     }
 
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(Config::default().max_open(3).overlap_or_default(), 1);
         assert_eq!(Config::default().overlap(0).overlap_or_default(), 0);
         assert_eq!(
-            (Config::default().max_connections(), Config::default().overlap(0).max_connections()),
+            (Config::default().max_with_overlap(), Config::default().overlap(0).max_with_overlap()),
             (105, 100)
         );
     }

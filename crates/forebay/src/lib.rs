@@ -20,7 +20,7 @@
 //! - Each connection is replaced before it gets too old. Retirements are spread over a whole lifetime: each
 //!   connection gets its own time slot, as long as one is free.
 //! - [`max_open`](Config::max_open) limits the connections that are ready, lent and opening, together. While
-//!   connections are replaced, a few more exist: [`max_connections`](Config::max_connections) includes those.
+//!   connections are replaced, a few more exist: [`max_with_overlap`](Config::max_with_overlap) includes those.
 //!   Connections that are being closed are not counted.
 //!
 //! # Example
