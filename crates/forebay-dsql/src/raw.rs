@@ -36,7 +36,8 @@ use watch::{Watch, Watched};
 
 /// TCP probes a peer that is silent for this long.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// The connection ends if bytes are not acknowledged for this long.
+/// The connection ends if bytes are not acknowledged for this long. Only Linux can do so.
+#[cfg(target_os = "linux")]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// A simple query that ends a transaction.
 const ROLLBACK: &[u8] = b"Q\0\0\0\x0dROLLBACK\0";

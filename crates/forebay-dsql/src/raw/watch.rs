@@ -13,6 +13,13 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::net::TcpStream;
 
+/// What tells that the peer has closed its side. Linux tells so only who asks for it by this name; other systems tell it as a
+/// hang-up, which poll reports in any case.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const CLOSED: PollFlags = PollFlags::RDHUP;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const CLOSED: PollFlags = PollFlags::HUP;
+
 /// How often the sockets are looked at.
 const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -92,13 +99,13 @@ async fn look(sockets: Weak<Mutex<Sockets>>, runtime: Arc<dyn Runtime>) {
 /// Those that the server has closed.
 fn closed(watched: &[Arc<Socket>]) -> Vec<&Arc<Socket>> {
     let mut polled: Vec<PollFd<'_>> =
-        watched.iter().map(|socket| PollFd::new(&socket.socket, PollFlags::RDHUP)).collect();
+        watched.iter().map(|socket| PollFd::new(&socket.socket, CLOSED)).collect();
     // Without a wait. If it fails, the next look may not.
     match rustix::event::poll(&mut polled, Some(&Timespec::default())) {
         Ok(1..) => {}
         _ => return Vec::new(),
     }
-    let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let ended = CLOSED | PollFlags::HUP | PollFlags::ERR;
     let pairs = watched.iter().zip(polled);
     pairs.filter(|(_, polled)| polled.revents().intersects(ended)).map(|(socket, _)| socket).collect()
 }
