@@ -10,6 +10,7 @@ use crate::id::Node;
 use crate::settings::Settings;
 use crate::token::{Action, Identity, TokenRequest};
 
+mod build;
 mod builder;
 mod endpoint;
 mod sources;
@@ -64,9 +65,9 @@ impl fmt::Debug for RootCertificates {
 }
 
 impl Options {
-    /// Options for the cluster at `host`, which may carry a port; everything else has a default.
+    /// Options for the cluster at `host`, which may carry a port; everything else has a [default](OptionsBuilder).
     pub fn builder(host: impl Into<String>) -> OptionsBuilder {
-        OptionsBuilder { host: Some(host.into()), ..OptionsBuilder::default() }
+        OptionsBuilder { host: Some(builder::Given::new("host", host.into())), ..OptionsBuilder::default() }
     }
 
     /// The name of the cluster: what its certificate and the token are for.
@@ -142,7 +143,8 @@ impl Options {
         &self.settings.service
     }
 
-    /// Whether connections come from a reservoir; otherwise from a pool in standard mode. Default: no.
+    /// Whether connections come from a reservoir, or from a plain pool (standard mode). Default: a reservoir; from an
+    /// environment, a plain pool.
     #[must_use]
     pub fn reservoir_enabled(&self) -> bool {
         self.settings.reservoir_enabled

@@ -20,6 +20,7 @@ mod builder;
 mod keeper;
 mod lending;
 pub mod metrics;
+mod mode;
 mod pooled_connection;
 pub(crate) mod registry;
 mod standard;
@@ -28,6 +29,7 @@ mod warmup;
 pub use builder::Builder;
 pub(crate) use builder::Made;
 use metrics::PoolMetrics;
+pub use mode::PoolMode;
 pub use pooled_connection::PooledConnection;
 use registry::Registering;
 pub use registry::{ConnectionId, ConnectionInfo, Registry};
@@ -281,15 +283,6 @@ impl<C: Connect> fmt::Debug for DsqlPool<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("DsqlPool").field(&self.status()).finish()
     }
-}
-
-/// How connections are opened and replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PoolMode {
-    /// Ahead of need.
-    Reservoir,
-    /// When one is missing.
-    Standard,
 }
 
 /// The state of a pool at one moment.

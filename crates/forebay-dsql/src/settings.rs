@@ -1,24 +1,25 @@
 //! Settings from the environment: all problems at once, and a note for every repair.
 
 mod reading;
+mod typed;
 mod without_effect;
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use forebay::{Config, ConfigError, Problem};
+use forebay::{Config, ConfigError};
 use forebay_fleet::{FleetSettings, LeaseSettings, RateSettings, StoreOutagePolicy};
 
 use crate::token::Token;
-use crate::variables;
-use reading::Reading;
+pub(crate) use reading::Reading;
+pub(crate) use typed::{Origin, Typed};
 
 /// What the [variables](crate::variables) say. The reservoir's own settings are a [`Config`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Whether connections come from a reservoir. Default: no.
+    /// Whether connections come from a reservoir. Default: no, but yes where options are built in code or read from a URL.
     pub reservoir_enabled: bool,
     /// The reservoir's settings.
     pub config: Config,
@@ -173,22 +174,10 @@ impl EnvReader {
         V: Into<String>,
     {
         let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
-        let mut reading = Reading {
-            prefix: &self.prefix,
-            variables: variables.collect(),
-            problems: Vec::new(),
-            notes: Vec::new(),
-        };
+        let mut reading = Reading::new(&self.prefix, Origin::Environment);
+        reading.variables = variables.collect();
         let settings = reading.settings(self.server_limit);
-        let mut problems = reading.problems;
-        let checks = [
-            Some(settings.config.validate()),
-            settings.leases.as_ref().map(LeaseSettings::validate),
-            settings.rate.as_ref().map(RateSettings::validate),
-        ];
-        for error in checks.into_iter().flatten().filter_map(Result::err) {
-            problems.extend(error.problems.into_iter().map(|problem| under_variable(&self.prefix, problem)));
-        }
+        let problems = reading.problems;
         if problems.is_empty() { Ok(settings) } else { Err(ConfigError { problems }) }
     }
 }
@@ -197,13 +186,6 @@ impl EnvReader {
 pub(crate) fn process_variables() -> impl Iterator<Item = (String, String)> {
     let text = |part: std::ffi::OsString| part.to_string_lossy().into_owned();
     std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
-}
-
-/// A problem of a setting, under the name of the variable that sets it.
-fn under_variable(prefix: &str, problem: Problem) -> Problem {
-    let variable = variables::all().find(|variable| variable.setting == problem.setting);
-    let setting = variable.map_or(problem.setting, |variable| variable.full_name(prefix).into());
-    Problem { setting, ..problem }
 }
 
 /// The name nearest to `name` of those that are `known`, if it is at most two letters away.

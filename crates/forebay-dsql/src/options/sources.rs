@@ -5,24 +5,10 @@ use std::collections::BTreeMap;
 use forebay::{ConfigError, Problem};
 use percent_encoding::percent_decode_str;
 
-use super::builder::{Origin, Variables};
+use super::builder::{Given, Parsed, Roots, Variables};
 use super::{Options, OptionsBuilder};
-use crate::settings::{closest, process_variables};
+use crate::settings::{Origin, closest, process_variables};
 use crate::variables::{self, Variable};
-
-/// Variables beside the `DSQL_` ones, by the setting they fill: the names that `psql` uses, and `forebay dsql-local`
-/// prints.
-pub(super) const VARIABLES: [(&str, &str); 9] = [
-    ("host", "CLUSTER_ENDPOINT"),
-    ("region", "REGION"),
-    ("user", "PGUSER"),
-    ("port", "PGPORT"),
-    ("database", "PGDATABASE"),
-    ("address", "PGHOSTADDR"),
-    ("root_file", "PGSSLROOTCERT"),
-    ("direct_tls", "PGSSLNEGOTIATION"),
-    ("application_name", "PGAPPNAME"),
-];
 
 impl Options {
     /// Reads `dsql://user@host:port/database?key=value&...`. All but the host may be left out. Keys are `region`,
@@ -91,10 +77,10 @@ impl OptionsBuilder {
         if database.contains('/') {
             builder = builder.with_problem("the path of the URL", database, "the name of a database");
         }
-        builder.host = builder.decoded(host);
-        builder.user = user.filter(|user| !user.is_empty()).and_then(|user| builder.decoded(user));
+        builder.host = builder.part("host", host);
+        builder.user = user.filter(|user| !user.is_empty()).and_then(|user| builder.part("user", user));
         let database = Some(database).filter(|name| !name.is_empty());
-        builder.database = database.and_then(|database| builder.decoded(database));
+        builder.database = database.and_then(|database| builder.part("database", database));
         let mut keys = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').map_or((pair, None), |(key, value)| (key, Some(value)));
@@ -115,17 +101,20 @@ impl OptionsBuilder {
     fn key(mut self, key: &str, value: String) -> Self {
         match key {
             "region" => return self.region(value),
-            "address" | "hostaddr" => self.address = Some(value),
+            "address" => self.address = Some(Given::new("address", value)),
+            "hostaddr" => self.address = Some(Given::new("hostaddr", value)),
             // PostgreSQL's word for the authorities that are trusted anyway.
             "sslrootcert" if value == "system" => {}
-            "root_file" | "sslrootcert" => self.root_file = Some(value.into()),
-            "direct_tls" | "sslnegotiation" => self.direct_tls = Some(value),
+            "root_file" => self.roots = Some(Roots::File(Given::new("root_file", value.into()))),
+            "sslrootcert" => self.roots = Some(Roots::File(Given::new("sslrootcert", value.into()))),
+            "direct_tls" => self.direct_tls = Some(Given::new("direct_tls", direct_tls(value))),
+            "sslnegotiation" => self.direct_tls = Some(Given::new("sslnegotiation", direct_tls(value))),
             "sslmode" if ["prefer", "require", "verify-ca", "verify-full"].contains(&value.as_str()) => {}
             "sslmode" => {
                 return self.with_problem("sslmode", &value, "require or verify-full: TLS is always used");
             }
-            "application_name" => self.application_name = Some(value),
-            "pool" => self.pool = Some(value),
+            "application_name" => self.application_name = Some(Given::new("application_name", value)),
+            "pool" => self.pool = Some(Given::new("pool", value)),
             _ => {
                 let known = prefixed().find(|variable| variable.name.eq_ignore_ascii_case(key));
                 return match known {
@@ -159,20 +148,26 @@ impl OptionsBuilder {
             // Set to nothing is not set: that is how an unset variable arrives through most deployment tools.
             variables.get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
         };
+        let given = |name: &'static str| get(name).map(|value| Given::new(name, value));
         let builder = Self {
             origin: Origin::Environment,
-            host: get("CLUSTER_ENDPOINT"),
+            host: given("CLUSTER_ENDPOINT"),
             // What AWS's own examples use.
-            user: get("CLUSTER_USER").or_else(|| get("PGUSER")),
-            port: get("PGPORT"),
-            database: get("PGDATABASE"),
-            address: get("PGHOSTADDR"),
-            root_file: get("PGSSLROOTCERT").map(Into::into),
-            direct_tls: get("PGSSLNEGOTIATION"),
-            application_name: get("PGAPPNAME"),
+            user: given("CLUSTER_USER").or_else(|| given("PGUSER")),
+            port: given("PGPORT").map(|port| port.map(|port| port.parse().map_err(|_| port))),
+            database: given("PGDATABASE"),
+            address: given("PGHOSTADDR"),
+            roots: given("PGSSLROOTCERT").map(|path| Roots::File(path.map(Into::into))),
+            direct_tls: given("PGSSLNEGOTIATION").map(|direct| direct.map(direct_tls)),
+            application_name: given("PGAPPNAME"),
             ..Self::default()
         };
         Self { variables: Variables(variables), ..builder }
+    }
+
+    /// A part of a URL.
+    fn part(&mut self, name: &'static str, text: &str) -> Option<Given<String>> {
+        Some(Given::new(name, self.decoded(text)?))
     }
 
     /// Decodes percent signs. Bytes that are not UTF-8 are a problem.
@@ -206,6 +201,15 @@ impl OptionsBuilder {
         let scheme = url.split_once("://").map(|(scheme, _)| scheme).filter(is_scheme);
         let value = scheme.map_or("missing".to_owned(), |scheme| format!("{scheme:?}"));
         self.with_described_problem("the scheme of the URL", value, "dsql:// or postgres://")
+    }
+}
+
+/// Whether TLS begins at once: our own words, and those of libpq.
+fn direct_tls(text: String) -> Parsed<bool> {
+    match text.as_str() {
+        "true" | "1" | "direct" => Ok(true),
+        "false" | "0" | "postgres" => Ok(false),
+        _ => Err(text),
     }
 }
 

@@ -161,6 +161,8 @@ impl<C: Connect> Builder<C> {
             Some(runtime) => runtime,
             None => rt::current().map_err(StartError::from)?,
         };
+        let mode = PoolMode::of(&options);
+        mode.log(&options);
         // Before anything registers metrics.
         let page = ServedPage::open(&options, &runtime).await;
         let began = runtime.now();
@@ -178,32 +180,32 @@ impl<C: Connect> Builder<C> {
             reservoir = reservoir.observer(Boxed(observer));
         }
         // Before the first fill, so that the page shows it.
-        let show = |reservoir: &Reservoir<Registering<C>>, mode: PoolMode| {
+        let show = |reservoir: &Reservoir<Registering<C>>| {
             if let Some(page) = &page {
                 let (member, tokens) = (member.as_ref(), tokens.as_ref());
                 page.show(&options, PoolHandles { reservoir, mode, member, tokens });
             }
         };
-        let (mode, reservoir, keeper) = if options.reservoir_enabled() {
+        let (reservoir, keeper) = if mode == PoolMode::Reservoir {
             tracing::info!("Reservoir mode enabled, registering reservoir driver");
             let reservoir = reservoir
                 .config(config.clone())
                 .observer(Metrics::new("dsql").service(options.service()).pool(options.pool()))
                 .observer(Logs::new().pool(options.pool()))
                 .start_empty()?;
-            show(&reservoir, PoolMode::Reservoir);
+            show(&reservoir);
             Box::pin(reservoir.first_fill()).await;
-            (PoolMode::Reservoir, reservoir, None)
+            (reservoir, None)
         } else {
             // As a whole, although not all of it matters in this mode.
             config.validate()?;
             let reservoir =
                 reservoir.config(standard::config(config.clone())).observer(standard::log).start_empty()?;
-            show(&reservoir, PoolMode::Standard);
+            show(&reservoir);
             let settings = &options.settings().standard;
             let warm_up = standard::warm_up(&reservoir, &connector, &runtime, &metrics, &config, settings);
             let keeper = Box::pin(warm_up).await;
-            (PoolMode::Standard, reservoir, Some(keeper))
+            (reservoir, Some(keeper))
         };
         // The specification asks for a best effort. But waiting does not help if the server denies access to the role.
         if let Some(last_open_error) = reservoir.denial() {

@@ -1,35 +1,84 @@
-//! Reads variables one by one, and collects problems and notes.
+//! Makes settings of variables and of what was set in code, and collects problems and notes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use forebay::duration::{self, show};
-use forebay::{Config, Lifetime, Problem};
+use forebay::{Config, ConfigError, Lifetime, Problem};
 use forebay_fleet::{LeaseMode, LeaseSettings, RateMode, RateSettings, StoreOutagePolicy, cluster_host};
 
+use super::typed::{Origin, Typed};
 use super::{Note, Settings, StandardSettings, StatusPageSettings, closest};
 use crate::token::Token;
 use crate::variables::{self as var, Variable};
 
+mod values;
+
 /// A shorter token can be guessed. The page has the same rule.
 const SHORTEST_TOKEN: usize = 16;
+const SECOND: Duration = Duration::from_secs(1);
+const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+/// A shorter tick would keep the keeper busy for nothing.
+const SHORTEST_TICK: Duration = Duration::from_millis(10);
 
-/// Variables on their way to becoming settings.
-pub(super) struct Reading<'a> {
-    pub(super) prefix: &'a str,
-    pub(super) variables: BTreeMap<String, String>,
-    pub(super) problems: Vec<Problem>,
-    pub(super) notes: Vec<Note>,
+/// Settings in the making. What was set in code is taken as it is, and variables are parsed.
+pub(crate) struct Reading<'a> {
+    pub(crate) prefix: &'a str,
+    pub(crate) origin: Origin,
+    pub(crate) variables: BTreeMap<String, String>,
+    pub(crate) typed: Typed,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) notes: Vec<Note>,
 }
 
-impl Reading<'_> {
-    pub(super) fn settings(&mut self, server_limit: Option<Duration>) -> Settings {
-        let config = self.config(server_limit);
-        let region = self.text(var::REGION).or_else(|| self.text(var::AWS_REGION));
+impl<'a> Reading<'a> {
+    pub(crate) fn new(prefix: &'a str, origin: Origin) -> Self {
+        Self {
+            prefix,
+            origin,
+            variables: BTreeMap::new(),
+            typed: Typed::default(),
+            problems: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// The settings. They are valid if there are no problems.
+    pub(crate) fn settings(&mut self, server_limit: Option<Duration>) -> Settings {
+        let settings = self.read(server_limit);
+        let checks = [
+            Some(settings.config.validate()),
+            settings.leases.as_ref().map(LeaseSettings::validate),
+            settings.rate.as_ref().map(RateSettings::validate),
+        ];
+        for ConfigError { problems } in checks.into_iter().flatten().filter_map(Result::err) {
+            for problem in problems {
+                let setting = self.name_of(&problem.setting).into();
+                self.problems.push(Problem { setting, ..problem });
+            }
+        }
+        settings
+    }
+
+    fn read(&mut self, server_limit: Option<Duration>) -> Settings {
+        let mut config = match self.typed.config.clone() {
+            Some(config) => {
+                self.refuse_parts_of_config();
+                config
+            }
+            None => self.config(),
+        };
+        config.server_limit = server_limit.or(config.server_limit);
+        // Set to nothing is not set, as with variables.
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.trim().is_empty());
+        let region = given(&self.typed.region).or_else(|| self.text(var::REGION));
+        let region = region.or_else(|| self.text(var::AWS_REGION));
+        let service = given(&self.typed.service).or_else(|| self.text(var::SERVICE_NAME));
+        let reservoir = self.typed.reservoir;
         let settings = Settings {
-            reservoir_enabled: self.boolean(var::RESERVOIR_ENABLED, false),
-            service: self.text(var::SERVICE_NAME).unwrap_or_else(program_name),
+            reservoir_enabled: reservoir
+                .unwrap_or_else(|| self.boolean(var::RESERVOIR_ENABLED, self.origin.reservoir())),
+            service: service.unwrap_or_else(program_name),
             endpoint: self.text(var::CLUSTER_ENDPOINT).map(|host| cluster_host(&host)),
             region,
             token_duration: self.token_duration(),
@@ -48,7 +97,7 @@ impl Reading<'_> {
             node_id: self.number(var::NODE_ID, 0, 1023).and_then(|node| u16::try_from(node).ok()),
             standard: StandardSettings {
                 warmup_stagger: self.duration(var::WARMUP_STAGGER),
-                keeper_tick: self.positive(var::KEEPER_TICK, Duration::from_secs(1)),
+                keeper_tick: self.keeper_tick(),
                 keeper_max: self.count(var::KEEPER_MAX, 1),
             },
             status_page: self.status_page(),
@@ -60,10 +109,9 @@ impl Reading<'_> {
         Settings { notes: std::mem::take(&mut self.notes), ..settings }
     }
 
-    fn config(&mut self, server_limit: Option<Duration>) -> Config {
-        let mut config = Config::default();
-        config.server_limit = server_limit;
-        if let Some(max_open) = self.count(var::MAX_CONNS, 1) {
+    fn config(&mut self) -> Config {
+        let mut config = self.origin.config();
+        if let Some(max_open) = self.typed.max_connections.or_else(|| self.count(var::MAX_CONNS, 1)) {
             config = config.max_open(max_open);
         }
         let target = self.count(var::RESERVOIR_TARGET_READY, 0);
@@ -77,44 +125,78 @@ impl Reading<'_> {
             if let Some(mark) = mark.filter(|mark| *mark > target) {
                 self.note(var::RESERVOIR_TARGET_READY, format!("raised to {mark}, the low watermark"));
             } else if target > max_open {
-                let most = var::MAX_CONNS.full_name(self.prefix);
+                let most = self.name_of("max_open");
                 self.note(var::RESERVOIR_TARGET_READY, format!("lowered to {max_open}, which is {most}"));
             }
         }
-        let defaults = Lifetime::default();
+        let defaults = config.lifetime.unwrap_or_default();
         config.lifetime = Some(Lifetime {
             base: self.repaired(var::RESERVOIR_BASE_LIFETIME, defaults.base, defaults.base, true),
             jitter: self.repaired(var::RESERVOIR_LIFETIME_JITTER, defaults.jitter, Duration::ZERO, false),
             guard: self.repaired(var::RESERVOIR_GUARD_WINDOW, defaults.guard, Duration::ZERO, false),
         });
-        let staggered = self.boolean(var::STAGGERED_STARTUP, true);
-        let longest = self.duration(var::STAGGERED_STARTUP_MAX_DELAY).unwrap_or(config.startup_jitter);
-        config.startup_jitter = if staggered { longest } else { Duration::ZERO };
-        if let Some(rate) = self.decimal(var::CONNECTION_RATE_LIMIT) {
-            config.rate = rate;
-        }
-        if let Some(burst) = self.number(var::CONNECTION_BURST_LIMIT, 1, u64::from(u32::MAX)) {
-            config.burst = u32::try_from(burst).unwrap_or(u32::MAX);
+        config.startup_jitter = match self.typed.startup_jitter {
+            Some(longest) => longest,
+            None => self.startup_jitter(config.startup_jitter),
+        };
+        match self.typed.connect_rate {
+            Some((rate, burst)) => config = config.rate(rate, burst),
+            None => {
+                config.rate = self.decimal(var::CONNECTION_RATE_LIMIT).unwrap_or(config.rate);
+                let burst = self.number(var::CONNECTION_BURST_LIMIT, 1, u64::from(u32::MAX));
+                config.burst = burst.map_or(config.burst, |burst| u32::try_from(burst).unwrap_or(u32::MAX));
+            }
         }
         config.open_timeout = self.positive(var::CONNECT_TIMEOUT, config.open_timeout);
         config.fill_timeout =
             self.duration(var::RESERVOIR_INITIAL_FILL_TIMEOUT).unwrap_or(config.fill_timeout);
         config.empty_wait = self.duration(var::RESERVOIR_EMPTY_WAIT).or(config.empty_wait);
-        config.acquire_timeout =
-            self.duration(var::RESERVOIR_ACQUIRE_TIMEOUT).unwrap_or(config.acquire_timeout);
+        let timeout = self.typed.acquire_timeout;
+        let timeout = timeout.or_else(|| self.duration(var::RESERVOIR_ACQUIRE_TIMEOUT));
+        config.acquire_timeout = timeout.unwrap_or(config.acquire_timeout);
         if let Some(opens) = self.count(var::RESERVOIR_INFLIGHT_LIMIT, 1) {
             config.inflight_limit = opens;
         }
         config
     }
 
-    fn token_duration(&mut self) -> Duration {
-        const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
-        let duration = self.positive(var::TOKEN_DURATION, Duration::from_secs(15 * 60));
-        if duration > WEEK {
-            self.problem(var::TOKEN_DURATION, "at most 168h, which is a week");
+    /// `config` gives all settings of the reservoir. What gives one of them as well would have no effect.
+    fn refuse_parts_of_config(&mut self) {
+        const ALLOWED: &str = "not set: `config` sets all of the reservoir's settings";
+        for (method, value) in self.typed.of_config() {
+            self.problems.push(Problem { setting: method.into(), value, allowed: ALLOWED.to_owned() });
         }
-        duration
+        let dropped = var::all().filter(|known| known.is_of_config() && self.raw(**known).is_some());
+        for variable in dropped.collect::<Vec<_>>() {
+            self.problem(*variable, ALLOWED);
+        }
+    }
+
+    fn startup_jitter(&mut self, default: Duration) -> Duration {
+        let staggered = self.boolean(var::STAGGERED_STARTUP, true);
+        let longest = self.duration(var::STAGGERED_STARTUP_MAX_DELAY).unwrap_or(default);
+        if staggered { longest } else { Duration::ZERO }
+    }
+
+    fn token_duration(&mut self) -> Duration {
+        let life = match self.typed.token_life {
+            Some(life) => life,
+            None => self.positive(var::TOKEN_DURATION, Duration::from_secs(15 * 60)),
+        };
+        if life > WEEK {
+            self.problem_of("token_duration", var::TOKEN_DURATION, life, "at most 168h, which is a week");
+        } else if life < SECOND {
+            self.problem_of("token_duration", var::TOKEN_DURATION, life, "at least 1s");
+        }
+        life
+    }
+
+    fn keeper_tick(&mut self) -> Duration {
+        let tick = self.positive(var::KEEPER_TICK, SECOND);
+        if tick < SHORTEST_TICK {
+            self.problem(var::KEEPER_TICK, "at least 10ms");
+        }
+        tick
     }
 
     fn leases(&mut self) -> Option<LeaseSettings> {
@@ -164,179 +246,95 @@ impl Reading<'_> {
         };
         if token.as_ref().is_some_and(|token| !fits(token)) {
             // A secret is not repeated.
-            let setting = var::DESK_TOKEN.full_name(self.prefix).into();
+            let setting = self.called(var::DESK_TOKEN).into();
             let allowed = format!("at least {SHORTEST_TOKEN} characters, all of them visible ASCII");
             self.problems.push(Problem { setting, value: "a token that cannot be used".to_owned(), allowed });
         }
-        let listen = self.raw(var::DESK_LISTEN)?.parse::<SocketAddr>();
-        match &listen {
-            Err(_) => self.problem(var::DESK_LISTEN, "an IP address with a port, such as 127.0.0.1:9464"),
-            Ok(listen) if !listen.ip().is_loopback() && token.is_none() => {
-                let token = var::DESK_TOKEN.full_name(self.prefix);
-                let allowed = format!("a loopback address such as 127.0.0.1:9464, unless {token} is set");
-                self.problem(var::DESK_LISTEN, &allowed);
-            }
-            Ok(_) => {}
+        let listen = match self.typed.status_page {
+            Some(listen) => listen,
+            None => match self.raw(var::DESK_LISTEN)?.parse::<SocketAddr>() {
+                Ok(listen) => listen,
+                Err(_) => {
+                    self.problem(var::DESK_LISTEN, "an IP address with a port, such as 127.0.0.1:9464");
+                    return None;
+                }
+            },
+        };
+        if !listen.ip().is_loopback() && token.is_none() {
+            let token = self.called(var::DESK_TOKEN);
+            let allowed = format!("a loopback address such as 127.0.0.1:9464, unless {token} is set");
+            let setting = self.name_of(var::DESK_LISTEN.setting).into();
+            self.problems.push(Problem { setting, value: format!("{:?}", listen.to_string()), allowed });
         }
-        Some(StatusPageSettings { listen: listen.ok()?, token })
+        Some(StatusPageSettings { listen, token })
     }
 
-    /// Notes variables with the prefix that nothing reads: most likely typos.
+    /// Notes variables with the prefix that nothing reads: most likely typos. In code, each is a problem.
     fn note_unknown(&mut self) {
         let prefix = format!("{}_", self.prefix);
         let known: Vec<String> = var::all().map(|variable| variable.full_name(self.prefix)).collect();
-        let unknown: Vec<String> = self
-            .variables
-            .keys()
-            .filter(|name| name.starts_with(&prefix) && !known.contains(name))
-            .cloned()
-            .collect();
-        for name in unknown {
-            let rest = &name[prefix.len()..];
-            let remark = if var::NOT_USED.iter().any(|beginning| rest.starts_with(beginning)) {
+        let is_later = |name: &str| {
+            let rest = name.strip_prefix(&prefix);
+            rest.is_some_and(|rest| var::NOT_USED.iter().any(|beginning| rest.starts_with(beginning)))
+        };
+        let in_code = self.origin == Origin::Code;
+        let unknown = self.variables.keys().filter(|name| !known.contains(name));
+        for name in unknown.filter(|name| in_code || name.starts_with(&prefix)) {
+            let closest = closest(name, &known);
+            if in_code && !is_later(name) {
+                let allowed = match closest {
+                    Some(known) => format!("a known one; did you mean {known}?"),
+                    None => format!("one of forebay's, such as {}", var::MAX_CONNS.full_name(self.prefix)),
+                };
+                let setting = "the name of a variable".into();
+                self.problems.push(Problem { setting, value: format!("{name:?}"), allowed });
+                continue;
+            }
+            let remark = if is_later(name) {
                 "not used here".to_owned()
-            } else if let Some(known) = closest(&name, &known) {
+            } else if let Some(known) = closest {
                 format!("no such variable; did you mean {known}?")
-            } else if var::OURS.iter().any(|beginning| rest.starts_with(beginning)) {
+            } else if var::OURS.iter().any(|beginning| name[prefix.len()..].starts_with(beginning)) {
                 "no such variable".to_owned()
             } else {
                 // The application's own: it may share our prefix.
                 continue;
             };
-            self.notes.push(Note { variable: name, value: None, remark });
+            self.notes.push(Note { variable: name.clone(), value: None, remark });
         }
     }
 
-    // Kinds of values.
-
-    fn raw(&self, variable: Variable) -> Option<&str> {
-        let value = self.variables.get(&variable.full_name(self.prefix))?;
-        // Set to nothing is not set: that is how an unset variable arrives through most deployment tools.
-        Some(value.trim()).filter(|value| !value.is_empty())
-    }
-
-    fn text(&self, variable: Variable) -> Option<String> {
-        self.raw(variable).map(str::to_owned)
-    }
-
-    fn boolean(&mut self, variable: Variable, default: bool) -> bool {
-        match self.raw(variable) {
-            None => default,
-            Some("1" | "t" | "T" | "true" | "TRUE" | "True") => true,
-            Some("0" | "f" | "F" | "false" | "FALSE" | "False") => false,
-            Some(_) => {
-                self.note(variable, "not a boolean, and so false; use true or false".to_owned());
-                false
-            }
+    /// What a variable is called where it comes from.
+    pub(crate) fn called(&self, variable: Variable) -> String {
+        match self.origin {
+            Origin::Url if variable.prefixed => variable.name.to_ascii_lowercase(),
+            Origin::Code | Origin::Url | Origin::Environment => variable.full_name(self.prefix),
         }
     }
 
-    fn integer(&mut self, variable: Variable) -> Option<i64> {
-        let parsed = self.raw(variable)?.parse();
-        if parsed.is_err() {
-            self.problem(variable, "a whole number");
-        }
-        parsed.ok()
-    }
-
-    fn number(&mut self, variable: Variable, least: u64, most: u64) -> Option<u64> {
-        let parsed = self.raw(variable)?.parse().ok().filter(|number| (least..=most).contains(number));
-        if parsed.is_none() {
-            let most = if most > 1 << 53 { String::new() } else { format!(" and at most {most}") };
-            self.problem(variable, &format!("a whole number of at least {least}{most}"));
-        }
-        parsed
-    }
-
-    fn count(&mut self, variable: Variable, least: u64) -> Option<usize> {
-        self.number(variable, least, Config::MAX_OPEN_LIMIT as u64)
-            .and_then(|number| usize::try_from(number).ok())
-    }
-
-    fn decimal(&mut self, variable: Variable) -> Option<f64> {
-        let parsed =
-            self.raw(variable)?.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
-        if parsed.is_none() {
-            self.problem(variable, "a number above zero");
-        }
-        parsed
-    }
-
-    fn signed(&mut self, variable: Variable) -> Option<duration::Signed> {
-        let parsed = duration::parse_signed(self.raw(variable)?);
-        if parsed.is_none() {
-            self.problem(variable, "a duration such as 45s, 11m or 1h30m");
-        }
-        parsed
-    }
-
-    fn duration(&mut self, variable: Variable) -> Option<Duration> {
-        let signed = self.signed(variable)?;
-        if signed.negative {
-            self.problem(variable, "a duration that is not negative");
-            return None;
-        }
-        Some(signed.magnitude)
-    }
-
-    fn positive(&mut self, variable: Variable, default: Duration) -> Duration {
-        match self.signed(variable) {
-            None => default,
-            Some(signed) if signed.is_positive() => signed.magnitude,
-            Some(_) => {
-                self.problem(variable, "a duration above zero");
-                default
-            }
+    /// What has given the region.
+    pub(crate) fn name_of_region(&self) -> &'static str {
+        match (self.typed.method("region"), self.raw(var::REGION)) {
+            (Some(method), _) => method,
+            (None, Some(_)) => var::REGION.name,
+            (None, None) => var::AWS_REGION.name,
         }
     }
 
-    /// A duration with a repair: negative, or zero too if it must be `positive`, becomes `repair`.
-    fn repaired(
-        &mut self,
-        variable: Variable,
-        default: Duration,
-        repair: Duration,
-        positive: bool,
-    ) -> Duration {
-        match self.signed(variable) {
-            None => default,
-            Some(signed) if signed.is_positive() || !(signed.negative || positive) => signed.magnitude,
-            Some(_) => {
-                self.note(variable, format!("{} is used instead", show(repair)));
-                repair
-            }
+    /// What has given this setting: a method, a variable or a key of a URL.
+    pub(crate) fn name_of(&self, setting: &str) -> String {
+        if let Some(method) = self.typed.method(setting) {
+            return method.to_owned();
         }
-    }
-
-    fn choice<T: Copy>(&mut self, variable: Variable, choices: &[(&str, T)]) -> Option<T> {
-        let value = self.raw(variable)?.to_ascii_lowercase();
-        let chosen = choices.iter().find(|(name, _)| *name == value).map(|(_, choice)| *choice);
-        if chosen.is_none() {
-            let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-            self.problem(variable, &format!("one of {}", names.join(", ")));
+        let is_of_config = |variable: &Variable| self.typed.config.is_some() && variable.is_of_config();
+        match var::all().find(|variable| variable.setting == setting) {
+            Some(variable) if !is_of_config(variable) => self.called(*variable),
+            _ => setting.to_owned(),
         }
-        chosen
-    }
-
-    fn problem(&mut self, variable: Variable, allowed: &str) {
-        let value = format!("{:?}", self.raw(variable).unwrap_or_default());
-        let setting = variable.full_name(self.prefix).into();
-        self.problems.push(Problem { setting, value, allowed: allowed.to_owned() });
-    }
-
-    fn missing(&mut self, variable: Variable, because: Variable) {
-        let allowed = format!("the name of a table, since {} is set", because.full_name(self.prefix));
-        let setting = variable.full_name(self.prefix).into();
-        self.problems.push(Problem { setting, value: "not set".to_owned(), allowed });
-    }
-
-    fn note(&mut self, variable: Variable, remark: String) {
-        let value = self.text(variable);
-        self.notes.push(Note { variable: variable.full_name(self.prefix), value, remark });
     }
 }
 
-/// The file name of this program, for want of a better name.
+/// The file name of this program.
 fn program_name() -> String {
     let program = std::env::args_os().next().map(std::path::PathBuf::from);
     let name = program.as_deref().and_then(std::path::Path::file_stem);

@@ -22,11 +22,29 @@ fn the_defaults_are_those_of_the_manual() {
     assert_eq!((options.application_name(), options.pool()), ("orders", "default"));
     assert_eq!(options.token_life(), Duration::from_secs(900));
     assert_eq!(options.roots(), &RootCertificates::Public);
-    assert!(!options.direct_tls() && !options.reservoir_enabled());
+    assert!(!options.direct_tls());
     let request = options.token_request();
     assert_eq!(request.identity.action, Action::DbConnectAdmin);
     let app = Options::builder(HOST).user("app").build().unwrap();
     assert_eq!(app.token_request().identity.action, Action::DbConnect);
+}
+
+/// A service that is told nothing gets the specification's defaults; a script must not open 100 connections.
+#[test]
+fn what_is_built_in_code_has_few_connections_and_a_reservoir() {
+    let url = format!("dsql://{HOST}");
+    for options in [Options::builder(HOST).build().unwrap(), Options::from_url(&url).unwrap()] {
+        assert!(options.reservoir_enabled());
+        let life = Lifetime::new(Duration::from_secs(55 * 60)).jitter(Duration::from_secs(120));
+        let expected = Config::default().max_open(10).lifetime(life.guard_window(Duration::from_secs(45)));
+        assert_eq!(options.config(), &expected.server_limit(Duration::from_secs(3600)));
+    }
+    let read = OptionsBuilder::from_variables([("CLUSTER_ENDPOINT", HOST)]);
+    let expected = Config::default().server_limit(Duration::from_secs(3600));
+    let specified = read.clone().build().unwrap();
+    assert_eq!((specified.reservoir_enabled(), specified.config()), (false, &expected));
+    let both = read.reservoir(true).max_connections(7).build().unwrap();
+    assert_eq!((both.reservoir_enabled(), both.config()), (true, &expected.max_open(7)));
 }
 
 #[test]
@@ -68,6 +86,7 @@ fn code_url_and_environment_say_the_same() {
         ("DSQL_SERVICE_NAME", "orders"),
         ("DSQL_TOKEN_DURATION", "168h"),
         ("DSQL_RESERVOIR_ENABLED", "true"),
+        ("DSQL_RESERVOIR_BASE_LIFETIME", "55m"),
         ("DSQL_MAX_CONNS", "50"),
     ];
     assert_eq!(Options::from_variables(environment).unwrap(), built);
@@ -108,13 +127,125 @@ fn what_is_set_often_has_a_typed_method() {
     let expected = Config::default()
         .startup_jitter(Duration::ZERO)
         .max_open(5)
+        .lifetime(Lifetime { base: Duration::from_secs(55 * 60), ..Lifetime::default() })
         .acquire_timeout(Duration::from_millis(1500))
         .rate(2.5, 7)
         .server_limit(Duration::from_secs(3600));
     assert_eq!(options.config(), &expected);
-    let error = Options::builder(HOST).max_connections(0).connect_rate(f64::NAN, 0).build().unwrap_err();
-    let named = ["DSQL_MAX_CONNS", "DSQL_CONNECTION_RATE_LIMIT", "DSQL_CONNECTION_BURST_LIMIT"];
-    assert_eq!(settings(&error), named);
+}
+
+#[test]
+fn values_in_code_do_not_become_text() {
+    let options = Options::builder(HOST)
+        .acquire_timeout(Duration::MAX)
+        .startup_jitter(Duration::from_nanos(1))
+        .connect_rate(1.0 / 3.0, u32::MAX)
+        .build()
+        .unwrap();
+    let config = options.config();
+    assert_eq!((config.acquire_timeout, config.startup_jitter), (Duration::MAX, Duration::from_nanos(1)));
+    assert_eq!((config.rate, config.burst), (1.0 / 3.0, u32::MAX));
+}
+
+#[test]
+fn a_problem_is_named_as_the_caller_has_written_it() {
+    let build = |builder: OptionsBuilder| builder.build().unwrap_err().to_string();
+    let week = Duration::from_secs(7 * 24 * 3600);
+    for (told, expected) in [
+        (build(Options::builder(HOST).max_connections(0)), "max_connections is 0, but must be at least 1"),
+        (
+            build(Options::builder(HOST).connect_rate(f64::NAN, 1)),
+            "connect_rate is NaN, but must be a number",
+        ),
+        (build(Options::builder(HOST).connect_rate(1.0, 0)), "connect_rate is 0, but must be at least 1"),
+        (build(Options::builder(HOST).token_life(Duration::MAX)), "token_life is "),
+        (
+            build(Options::builder(HOST).token_life(2 * week)),
+            "token_life is 336h0m0s, but must be at most 168h",
+        ),
+        (build(Options::builder(HOST).port(0)), "port is \"0\", but must be a number from 1 to 65535"),
+        (build(Options::builder(HOST).region("us east")), "region is \"us east\", but must be a name"),
+        (
+            build(Options::builder(HOST).variable("DSQL_MAX_CONNS", "0")),
+            "DSQL_MAX_CONNS is \"0\", but must be",
+        ),
+        (
+            build(Options::builder(HOST).variable("AWS_REGION", "us east")),
+            "AWS_REGION is \"us east\", but must",
+        ),
+        (
+            build(Options::builder(HOST).status_page("0.0.0.0:9464".parse().unwrap())),
+            "status_page is \"0.0.0.0:9464\", but must be a loopback address",
+        ),
+        (
+            build(Options::builder(HOST).config(Config::default()).max_connections(5)),
+            "max_connections is 5, but must be not set: `config`",
+        ),
+        (
+            build(OptionsBuilder::from_url(&format!("dsql://{HOST}?reservoir_base_lifetime=2h"))),
+            "reservoir_base_lifetime is 2h0m0s, but must be so short",
+        ),
+        (
+            build(OptionsBuilder::from_url(&format!("dsql://{HOST}?sslnegotiation=maybe"))),
+            "sslnegotiation is \"maybe\", but must be direct or postgres",
+        ),
+        (
+            build(OptionsBuilder::from_url(&format!("dsql://{HOST}?distributed_conn_lease_enabled=true"))),
+            "distributed_conn_lease_table is not set, but must be the name of a table, since distributed_conn_lease_enabled",
+        ),
+        (
+            build(OptionsBuilder::from_variables([("CLUSTER_ENDPOINT", format!("{HOST}:70000"))])),
+            "the port of CLUSTER_ENDPOINT is \"70000\"",
+        ),
+        (
+            build(OptionsBuilder::from_variables([("CLUSTER_ENDPOINT", HOST)]).max_connections(0)),
+            "max_connections is 0, but must be at least 1",
+        ),
+        (
+            build(OptionsBuilder::from_variables([("CLUSTER_ENDPOINT", HOST)]).user("")),
+            "user is \"\", but must be a name",
+        ),
+    ] {
+        assert!(told.starts_with("1 problem in") && told.contains(expected), "{told}\nis not: {expected}");
+    }
+    let both = Options::builder(HOST).connect_rate(f64::NAN, 0).build().unwrap_err();
+    assert_eq!(settings(&both), ["connect_rate"; 2]);
+}
+
+/// Whichever comes first. What the variable says is not even read.
+#[test]
+fn a_method_takes_the_place_of_the_variable_of_the_same_setting() {
+    let wrong = [
+        ("CLUSTER_ENDPOINT", HOST),
+        ("REGION", "us east"),
+        ("PGPORT", "none"),
+        ("PGSSLNEGOTIATION", "maybe"),
+        ("PGSSLROOTCERT", "no/such/file.pem"),
+        ("DSQL_MAX_CONNS", "many"),
+        ("DSQL_RESERVOIR_ACQUIRE_TIMEOUT", "long"),
+        ("DSQL_CONNECTION_RATE_LIMIT", "fast"),
+        ("DSQL_CONNECTION_BURST_LIMIT", "-1"),
+        ("DSQL_STAGGERED_STARTUP_MAX_DELAY", "short"),
+        ("DSQL_TOKEN_DURATION", "for ever"),
+        ("DSQL_DESK_LISTEN", "here"),
+    ];
+    assert_eq!(OptionsBuilder::from_variables(wrong).build().unwrap_err().problems.len(), wrong.len() - 1);
+    let options = OptionsBuilder::from_variables(wrong)
+        .region("us-east-1")
+        .port(5433)
+        .direct_tls(true)
+        .roots(RootCertificates::Public)
+        .max_connections(5)
+        .acquire_timeout(Duration::from_secs(1))
+        .connect_rate(1.0, 1)
+        .startup_jitter(Duration::ZERO)
+        .token_life(Duration::from_secs(60))
+        .status_page("127.0.0.1:9464".parse().unwrap())
+        .build()
+        .unwrap();
+    assert_eq!((options.region(), options.port(), options.config().max_open), ("us-east-1", 5433, 5));
+    let late = Options::builder(HOST).max_connections(5).variable("DSQL_MAX_CONNS", "7").build().unwrap();
+    assert_eq!(late.config().max_open, 5);
 }
 
 #[test]
@@ -283,7 +414,7 @@ fn what_would_be_passed_on_wrong_or_not_at_all_is_a_problem() {
         assert!(error.to_string().contains(told), "{url}: {error}");
     }
     let error = Options::builder(HOST).service("a\0b").build().unwrap_err();
-    assert_eq!(settings(&error), ["DSQL_SERVICE_NAME"]);
+    assert_eq!(settings(&error), ["service"]);
     let error = Options::builder(HOST).variable("DSQL_POOL_KEEPER_TICK_INTERVAL", "1ns").build().unwrap_err();
     assert_eq!(settings(&error), ["DSQL_POOL_KEEPER_TICK_INTERVAL"]);
     let error = Options::builder(HOST).variable("DSQL_MAXCONNS", "5").build().unwrap_err();
@@ -338,7 +469,7 @@ fn settings_in_code_are_judged_against_the_hour_of_a_session() {
     let error = Options::builder(HOST).config(Config::default().lifetime(hour)).build().unwrap_err();
     assert_eq!(settings(&error), ["base_lifetime"]);
     let error = Options::builder(HOST).token_life(Duration::from_millis(10)).build().unwrap_err();
-    assert_eq!(settings(&error), ["DSQL_TOKEN_DURATION"]);
+    assert_eq!(settings(&error), ["token_life"]);
     let error =
         Options::builder(HOST).roots(RootCertificates::Pem((*b"nothing").into())).build().unwrap_err();
     assert_eq!(settings(&error), ["roots"]);

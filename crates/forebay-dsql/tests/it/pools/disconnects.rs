@@ -72,7 +72,7 @@ fn statements(number: u32) -> (String, String, String) {
 
 /// Whoever opens the accounts, and looks at them in the end.
 async fn teller(cluster: &Arc<Cluster>) -> Dsql {
-    Dsql::connect(options(cluster, 1).build().unwrap(), Keys::of(cluster)).await.unwrap()
+    super::cluster::pool(cluster, 1, false).await
 }
 
 /// One round, with a cluster and a pool of its own.

@@ -68,6 +68,9 @@ fn a_start_in_standard_mode_reads_as_documented() {
     assert_eq!(
         lines,
         [
+            "INFO DSQL pool in standard mode: a plain pool, which replaces connections after they have ended. \
+             DSQL_RESERVOIR_ENABLED=true, or reservoir(true) in code, replaces them before pool=\"default\" \
+             max_conns=3",
             "INFO DSQL connection pool configured max_open_conns=3 current_open=0 max_conn_lifetime=55m0s \
              max_conn_idle_time=\"0s\"",
             "INFO Starting DSQL pool warmup current_connections=0 target_connections=3 connections_to_create=3",
@@ -82,8 +85,31 @@ fn a_start_in_reservoir_mode_says_so() {
     let lines = lines_of(|world| {
         drop(world.time.run(world.builder(config(3), true, None).connect()).unwrap());
     });
-    assert_eq!(lines[0], "INFO Reservoir mode enabled, registering reservoir driver");
+    assert_eq!(lines[1], "INFO Reservoir mode enabled, registering reservoir driver");
     assert!(lines.iter().any(|line| line.starts_with("INFO Reservoir initial fill complete")), "{lines:#?}");
+}
+
+/// Once for each pool, with what to set for the other mode, and for longer lives if they are short.
+#[test]
+fn a_start_says_which_mode_runs_and_what_to_set() {
+    let told = |config: forebay_dsql::Config, reservoir| {
+        let lines = lines_of(|world| {
+            drop(world.time.run(world.builder(config, reservoir, None).connect()).unwrap());
+        });
+        let mut modes = lines.into_iter().filter(|line| line.starts_with("INFO DSQL pool in "));
+        let told = modes.next().unwrap();
+        assert_eq!(modes.next(), None);
+        told
+    };
+    let minutes = |minutes: u64| config(3).lifetime(forebay_dsql::Lifetime::new(seconds(60 * minutes)));
+    assert!(told(minutes(11), false).contains("standard mode: a plain pool"));
+    let short = told(minutes(11), true);
+    assert!(
+        short.contains("reservoir mode") && short.contains("DSQL_RESERVOIR_BASE_LIFETIME=55m"),
+        "{short}"
+    );
+    let long = told(minutes(55), true);
+    assert!(long.contains("reservoir mode") && !long.contains("LIFETIME"), "{long}");
 }
 
 #[test]

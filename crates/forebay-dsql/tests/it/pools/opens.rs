@@ -8,9 +8,9 @@ use std::time::Duration;
 use forebay::memory::Answer;
 use forebay::rt::{Runtime, VirtualTime};
 use forebay::{CheckoutError, Connect, ConnectionMonitor, Failure, OpenError};
-use forebay_dsql::{Builder, Dsql, Error, Options, SqlxDsql};
+use forebay_dsql::{Builder, Error, Options, Postgres, SqlxDsql};
 
-use super::cluster::{self, Keys, PATIENCE, eventually, start};
+use super::cluster::{self, PATIENCE, eventually, start};
 use super::world::{World, config, poll, seconds};
 
 const fn millis(millis: u64) -> Duration {
@@ -95,6 +95,7 @@ fn never_more_than_the_pool_may_own() {
         let world = World::new();
         let options = Options::builder("abc.dsql.us-east-1.on.aws")
             .config(config(10))
+            .reservoir(false)
             .variable("DSQL_POOL_KEEPER_MAX_CONNS_PER_TICK", most)
             .build()
             .unwrap();
@@ -254,8 +255,7 @@ fn without_its_runtime_a_pool_is_closed() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     let (dsql, lent) = first.block_on(async {
-        let dsql =
-            Dsql::connect(cluster::options(&cluster, 2).build().unwrap(), Keys::of(&cluster)).await.unwrap();
+        let dsql = cluster::pool::<Postgres>(&cluster, 2, false).await;
         let lent = dsql.acquire().await.unwrap().into_owned();
         lent.batch_execute("BEGIN").await.unwrap();
         (dsql, lent)
@@ -296,6 +296,7 @@ fn a_caller_whose_open_fails_waits_for_another() {
         Uneven { time: time.clone(), asked: Arc::default(), refuses: Arc::new(AtomicBool::new(true)) };
     let options = Options::builder("abc.dsql.us-east-1.on.aws")
         .config(config(10))
+        .reservoir(false)
         .variable("DSQL_POOL_KEEPER_TICK_INTERVAL", "10m");
     let builder = Builder::over(uneven.clone(), options.build().unwrap()).runtime(time.clone());
     let pool = time.run(builder.connect()).unwrap();

@@ -139,7 +139,8 @@ impl Connect for TooLate {
 #[test]
 fn what_was_taken_back_as_it_was_opened_is_not_lent() {
     let (time, leases) = (VirtualTime::new(), Recalling::new());
-    let options = Options::builder("abc.dsql.us-east-1.on.aws").config(config(1)).build().unwrap();
+    let options = Options::builder("abc.dsql.us-east-1.on.aws").config(config(1)).reservoir(false);
+    let options = options.build().unwrap();
     leases.away.store(true, Ordering::SeqCst);
     let builder = Builder::over(TooLate(Arc::clone(&leases)), options).runtime(time.clone());
     let pool = time.run(builder.leases(Arc::clone(&leases) as _).connect()).unwrap();

@@ -53,7 +53,8 @@ impl Connect for Slovenly {
 #[test]
 fn a_warm_pool_is_all_idle_at_once() {
     let time = VirtualTime::new();
-    let options = Options::builder("abc.dsql.us-east-1.on.aws").config(config(3)).build().unwrap();
+    let options = Options::builder("abc.dsql.us-east-1.on.aws").config(config(3)).reservoir(false);
+    let options = options.build().unwrap();
     let pool = time.run(Builder::over(Slovenly, options).runtime(time.clone()).connect()).unwrap();
     let status = pool.status();
     assert_eq!((status.open, status.idle, status.in_use), (3, 3, 0));
@@ -218,6 +219,7 @@ fn the_keeper_goes_by_its_variables() {
     let world = World::new();
     let options = Options::builder("abc.dsql.us-east-1.on.aws")
         .config(config(10))
+        .reservoir(false)
         .variable("DSQL_POOL_KEEPER_TICK_INTERVAL", "5s")
         .variable("DSQL_POOL_KEEPER_MAX_CONNS_PER_TICK", "3");
     let builder = Builder::over(world.server.clone(), options.build().unwrap()).runtime(world.time.clone());

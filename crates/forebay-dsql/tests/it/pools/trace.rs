@@ -143,7 +143,8 @@ fn warm_pool() -> (Recorder, DsqlPool<Recorder>, Instant) {
         server.on_check(Answer::Well);
     }));
     let config = config(6).startup_jitter(seconds(5));
-    let options = Options::builder("abc.dsql.us-east-1.on.aws").config(config).build().unwrap();
+    let options =
+        Options::builder("abc.dsql.us-east-1.on.aws").config(config).reservoir(false).build().unwrap();
     let builder = Builder::over(recorder.clone(), options).runtime(recorder.time.clone());
     let pool = recorder.time.run(builder.connect()).unwrap();
     let warm_at = recorder.time.now();
