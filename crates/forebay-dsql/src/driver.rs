@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::Runtime;
-use forebay::{ConfigError, Connect};
+use forebay::{BoxError, ConfigError, Connect};
 
 use crate::options::Options;
 use crate::token::TokenCache;
@@ -24,6 +24,16 @@ pub trait Driver: Connect + Sized {
     /// After how long an idle connection is checked, unless the settings say so: for drivers that do not notice when an idle
     /// connection dies.
     const CHECK_AFTER: Option<Duration> = None;
+
+    /// Accepts the settings of a connection: what was set until now is what a clean connection has, until the next
+    /// [reset](Connect::reset). It runs after the hook [`after_connect`](crate::Builder::after_connect). Default: nothing is to be
+    /// done.
+    ///
+    /// It fails, and the connection is closed, if more was left behind than settings, such as a transaction.
+    fn settle(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), BoxError>> + Send {
+        let _ = connection;
+        std::future::ready(Ok(()))
+    }
 
     /// Makes a connector.
     ///

@@ -47,8 +47,8 @@ pub use pool::Dsql;
 pub use pool::SqlxDsql;
 pub use pool::metrics as pool_metrics;
 pub use pool::{
-    Builder, ConnectionId, ConnectionInfo, Drained, DsqlPool, PoolMode, PoolStatus, PooledConnection,
-    Registry,
+    Builder, ConnectionId, ConnectionInfo, Drained, DsqlPool, HookFuture, PoolMode, PoolStatus,
+    PooledConnection, Registry,
 };
 #[cfg(feature = "tokio-postgres")]
 pub use postgres::{Postgres, PostgresConnection};

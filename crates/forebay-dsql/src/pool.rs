@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::Runtime;
-use forebay::{CheckoutError, Connect, Reservoir, Status};
+use forebay::{CheckoutError, ConfigError, Connect, Reservoir, Status};
 use forebay_fleet::FleetStatus;
 
 use crate::driver::Driver;
@@ -17,6 +17,7 @@ use crate::token::{Identity, Signer, TokenCache, TokenStatus};
 use crate::transaction::{BodyError, Session, Sessions, Transaction, Transactions};
 
 mod builder;
+mod hooks;
 mod keeper;
 mod lending;
 pub mod metrics;
@@ -28,6 +29,7 @@ mod warmup;
 
 pub use builder::Builder;
 pub(crate) use builder::Made;
+pub use hooks::HookFuture;
 use metrics::PoolMetrics;
 pub use mode::PoolMode;
 pub use pooled_connection::PooledConnection;
@@ -49,10 +51,13 @@ pub type SqlxDsql = DsqlPool<crate::sqlx::Sqlx>;
 pub struct DsqlPool<C: Connect> {
     pub(crate) mode: PoolMode,
     pub(crate) reservoir: Reservoir<Registering<C>>,
+    pub(crate) connector: Registering<C>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) metrics: PoolMetrics,
     pub(crate) registry: Registry,
     pub(crate) acquire_timeout: Duration,
+    /// How long it may take a connection to answer.
+    pub(crate) maintenance_timeout: Duration,
     pub(crate) transactions: Transactions,
     pub(crate) tokens: Option<PoolTokens>,
     pub(crate) member: Option<WeakMember>,
@@ -130,6 +135,18 @@ impl<C: Connect> DsqlPool<C> {
     /// As [`acquire`](Self::acquire).
     pub async fn acquire_within(&self, wait: Duration) -> Result<PooledConnection<'_, C>, CheckoutError> {
         self.lend(Some(wait)).await
+    }
+
+    /// Takes a connection if one is ready, and does not wait for another. It waits only for the answer of one that may be dead,
+    /// and for the hook [`before_acquire`](Builder::before_acquire), if there is one; each for the maintenance timeout at most.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), at once.
+    pub async fn try_acquire(&self) -> Result<PooledConnection<'_, C>, CheckoutError> {
+        self.lend_ready().await
     }
 
     /// Runs `body` in a transaction and commits it. After a conflict it runs the whole transaction again. See
@@ -233,6 +250,48 @@ impl<C: Connect> DsqlPool<C> {
         &self.registry
     }
 
+    /// How many connections the pool owns: in use or idle.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.reservoir.status().size()
+    }
+
+    /// How many connections nobody uses.
+    #[must_use]
+    pub fn num_idle(&self) -> usize {
+        self.reservoir.status().ready
+    }
+
+    /// Changes how many connections callers can have. Further ones are opened at the pace of the limiter. Surplus ones are closed
+    /// at once if they are idle, and when they come back if they are in use.
+    ///
+    /// A [`Member`](crate::Member) has joined its fleet with the number in the options: a pool that grows beyond it opens more only as
+    /// far as the fleet can spare them.
+    ///
+    /// # Errors
+    /// If the number does not fit the other settings, such as a low watermark above it. Then nothing changes.
+    pub fn resize(&self, max_connections: usize) -> Result<(), ConfigError> {
+        self.reservoir.resize(max_connections).map_err(|ConfigError { mut problems }| {
+            for problem in problems.iter_mut().filter(|problem| problem.setting == "max_open") {
+                problem.setting = "max_connections".into();
+            }
+            ConfigError { problems }
+        })
+    }
+
+    /// Closes the pool, without waiting for the connections. No more callers are served, and those that wait get
+    /// [`Closed`](CheckoutError::Closed). Connections in use are closed when they come back. [`drain`](Self::drain) does the same,
+    /// and waits for it.
+    pub fn close(&self) {
+        self.reservoir.close();
+    }
+
+    /// Whether the pool was closed or drained.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.reservoir.status().closed
+    }
+
     /// Closes the pool and waits, for at most `wait`, until every connection is closed and every lease released.
     ///
     /// No more callers are served from the first poll on. Connections in use are closed when they come back.
@@ -267,10 +326,12 @@ impl<C: Connect> Clone for DsqlPool<C> {
         Self {
             mode: self.mode,
             reservoir: self.reservoir.clone(),
+            connector: self.connector.clone(),
             runtime: Arc::clone(&self.runtime),
             metrics: self.metrics.clone(),
             registry: self.registry.clone(),
             acquire_timeout: self.acquire_timeout,
+            maintenance_timeout: self.maintenance_timeout,
             transactions: self.transactions.clone(),
             tokens: self.tokens.clone(),
             member: self.member.clone(),

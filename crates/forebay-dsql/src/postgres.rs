@@ -145,6 +145,12 @@ impl driver::Driver for Postgres {
     fn new(parts: ConnectorParts) -> Result<Self, ConfigError> {
         Ok(Self { tls: Tls::new(&parts.options)?, parts })
     }
+
+    async fn settle(&self, connection: &mut PostgresConnection) -> Result<(), BoxError> {
+        connection.tracker.answered().await.is_settled()?;
+        connection.tracker.settings_restored();
+        Ok(())
+    }
 }
 
 impl Connect for Postgres {

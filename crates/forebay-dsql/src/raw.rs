@@ -98,6 +98,13 @@ impl<M: Default + Send + Sync + 'static> driver::Driver for RawPostgres<M> {
     fn new(parts: ConnectorParts) -> Result<Self, ConfigError> {
         Ok(Self { tls: Tls::new(&parts.options)?, parts, watch: Watch::default(), memory: PhantomData })
     }
+
+    async fn settle(&self, connection: &mut RawConnection<M>) -> Result<(), BoxError> {
+        connection.answered().await?;
+        connection.state().is_settled()?;
+        connection.settings_are_known();
+        Ok(())
+    }
 }
 
 impl<M: Default + Send + Sync + 'static> Connect for RawPostgres<M> {

@@ -88,6 +88,17 @@ impl driver::Driver for Sqlx {
         connect = connect.ssl_root_cert_from_pem(roots);
         Ok(Self { options: connect, parts })
     }
+
+    async fn settle(&self, connection: &mut SqlxConnection) -> Result<(), BoxError> {
+        if connection.state != State::Clean {
+            if connection.is_in_transaction().await? {
+                return Err("it left a transaction open".into());
+            }
+            connection.keep_step().await?;
+            connection.state = State::Clean;
+        }
+        Ok(())
+    }
 }
 
 /// Variables that sqlx reads by itself, and that code cannot override.
@@ -241,25 +252,37 @@ impl SqlxConnection {
 
     /// Sends ROLLBACK only in a transaction: outside of one the server answers with a warning, which sqlx logs.
     async fn roll_back_once(&mut self) -> Result<(), sqlx::Error> {
+        let is_counted = PgTransactionManager::get_transaction_depth(&self.connection) > 0;
+        if !is_counted && !self.is_in_transaction().await? {
+            return Ok(());
+        }
         let connection = &mut self.connection;
-        // sqlx counts only what went through its own transactions.
         if PgTransactionManager::get_transaction_depth(connection) == 0 {
-            // sqlx hides what the server says of its transaction. But its own `begin` fails if there is none after the
-            // statement that it is given.
-            match PgTransactionManager::begin(connection, Some("SELECT 1".into_sql_str())).await {
-                Err(sqlx::Error::BeginFailed) => return Ok(()),
-                Err(error) if is_failed_transaction(&error) => {
-                    return connection.execute("ROLLBACK").await.map(drop);
-                }
-                in_transaction => in_transaction?,
-            }
-        } else if self.refused {
+            // It has failed.
+            return connection.execute("ROLLBACK").await.map(drop);
+        } else if is_counted && self.refused {
             // sqlx still counts the transaction whose COMMIT was refused. Only the ROLLBACK of another one ends that.
             connection.execute("BEGIN").await?;
         }
         PgTransactionManager::rollback(connection).await?;
         self.refused = false;
         Ok(())
+    }
+
+    /// Whether a transaction is open, failed or not. One that has not failed is counted by sqlx from then on.
+    async fn is_in_transaction(&mut self) -> Result<bool, sqlx::Error> {
+        let connection = &mut self.connection;
+        // sqlx counts only what went through its own transactions.
+        if PgTransactionManager::get_transaction_depth(connection) > 0 {
+            return Ok(true);
+        }
+        // sqlx hides what the server says of its transaction. But its own `begin` fails if there is none after the statement
+        // that it is given.
+        match PgTransactionManager::begin(connection, Some("SELECT 1".into_sql_str())).await {
+            Err(sqlx::Error::BeginFailed) => Ok(false),
+            Err(error) if is_failed_transaction(&error) => Ok(true),
+            opened => opened.map(|()| true),
+        }
     }
 
     /// The transaction has ended, and it is known how.

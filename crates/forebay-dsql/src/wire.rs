@@ -32,3 +32,15 @@ pub enum ConnectionState {
     /// Useless: closed, failed, or ended by the server.
     Broken,
 }
+
+impl ConnectionState {
+    /// Fails if more was left behind than changed settings.
+    pub(crate) fn is_settled(self) -> Result<(), &'static str> {
+        match self {
+            Self::Clean | Self::Altered => Ok(()),
+            Self::InTransaction => Err("it left a transaction open"),
+            Self::Unanswered => Err("it left a statement unanswered"),
+            Self::Broken => Err("the connection is closed"),
+        }
+    }
+}

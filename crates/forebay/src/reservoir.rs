@@ -279,6 +279,12 @@ impl<C: Connect> Reservoir<C> {
         Ok(())
     }
 
+    /// Closes the reservoir, as [`drain`](Self::drain) does, and waits for nothing.
+    pub fn close(&self) {
+        self.core.close();
+        self.core.report();
+    }
+
     /// Closes the reservoir, and waits for at most `wait` until all connections are closed and all leases
     /// released.
     ///

@@ -14,8 +14,9 @@ use crate::driver::{ConnectorParts, Driver};
 use crate::error::Error;
 use crate::member::{self, WeakMember};
 use crate::options::Options;
+use crate::pool::hooks::{HookFuture, Hooks};
 use crate::pool::metrics::PoolMetrics;
-use crate::pool::registry::{Registering, Registry};
+use crate::pool::registry::{ConnectionInfo, Registering, Registry};
 use crate::pool::{DsqlPool, PoolHandles, PoolMode, PoolTokens, standard};
 use crate::settings::Note;
 use crate::status_page::ServedPage;
@@ -46,7 +47,7 @@ impl<C: Driver> Made<C> {
 
 /// Describes a pool. [`connect`](Self::connect) starts it.
 #[must_use = "a builder does nothing until it connects"]
-pub struct Builder<C> {
+pub struct Builder<C: Connect> {
     options: Options,
     make: Make<C>,
     runtime: Option<Arc<dyn Runtime>>,
@@ -56,6 +57,7 @@ pub struct Builder<C> {
     policy: RetryPolicy,
     /// After how long an idle connection is checked, unless the settings say so.
     check_after: Option<Duration>,
+    hooks: Hooks<C>,
 }
 
 impl<C: Driver> Builder<C> {
@@ -64,7 +66,7 @@ impl<C: Driver> Builder<C> {
             let tokens = TokenCache::new(signer, Arc::clone(&runtime), options.service());
             Made::new(options, tokens, runtime)
         });
-        Self { check_after: C::CHECK_AFTER, ..made }
+        Self { check_after: C::CHECK_AFTER, hooks: Hooks::of_driver(), ..made }
     }
 
     /// Takes tokens from a cache that other pools of the process use as well, instead of having its own.
@@ -95,6 +97,7 @@ impl<C: Connect> Builder<C> {
             observers: Vec::new(),
             policy,
             check_after: None,
+            hooks: Hooks::default(),
         }
     }
 
@@ -108,7 +111,8 @@ impl<C: Connect> Builder<C> {
     where
         C: Driver,
     {
-        Self { check_after: C::CHECK_AFTER, wiring, member: Some(member), ..Self::made(options, make) }
+        let (check_after, hooks) = (C::CHECK_AFTER, Hooks::of_driver());
+        Self { check_after, hooks, wiring, member: Some(member), ..Self::made(options, make) }
     }
 
     /// Where time and tasks come from. Default: the tokio runtime that [`connect`](Self::connect) is called in.
@@ -141,6 +145,118 @@ impl<C: Connect> Builder<C> {
         self
     }
 
+    /// Runs `hook` on each connection after it is opened, before anybody uses it, such as to set its `search_path` or
+    /// `application_name`. What the hook sets is what a clean connection has.
+    ///
+    /// The hook runs again after each reset of the connection, because a reset sets every setting back to its start. A connection is
+    /// reset in the background if a caller returns it with changed settings, or in a transaction. A connection of sqlx is reset
+    /// after each use.
+    ///
+    /// If the hook fails, the connection is closed, and the open or the reset counts as failed: the pool opens another one, after a
+    /// pause if opens fail again and again. So does a hook that panics, that leaves a transaction open, or that takes
+    /// too long: the connect timeout limits it after an open, and the maintenance timeout after a reset. A conflict
+    /// ([`ErrorKind::Conflict`](crate::ErrorKind::Conflict)) is no failure: the hook is called once more, as a plain statement may meet
+    /// a change of the schema.
+    ///
+    /// ```no_run
+    /// # async fn example(options: forebay_dsql::Options, signer: impl forebay_dsql::Signer) -> Result<(), forebay_dsql::Error> {
+    /// use forebay_dsql::Dsql;
+    ///
+    /// let dsql = Dsql::builder(options, signer)
+    ///     .after_connect(|connection, _| {
+    ///         Box::pin(async move {
+    ///             connection.batch_execute("SET search_path TO shop; SET application_name TO 'reports'").await?;
+    ///             Ok(())
+    ///         })
+    ///     })
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// The pool drops the future of the hook when its time is up, and then closes the connection. No caller can drop it.
+    pub fn after_connect<H>(mut self, hook: H) -> Self
+    where
+        H: for<'a> Fn(&'a mut C::Connection, ConnectionInfo) -> HookFuture<'a, ()> + Send + Sync + 'static,
+    {
+        self.hooks.after_connect = Some(Box::new(hook));
+        self
+    }
+
+    /// Runs `hook` on each connection before a caller gets it. `Ok(true)` lends it. After `Ok(false)` or an error the connection is
+    /// closed, and the caller gets another one: each such connection costs an open. If the hook rejects even one that was opened while
+    /// the caller waited, the caller fails, with the error of the hook.
+    ///
+    /// The wait of the caller includes the hook. A hook that takes longer than the maintenance timeout counts as failed. A
+    /// conflict is no failure: the hook is called once more. If the hook panics, so does the caller, and the connection is closed.
+    /// What the hook sets counts as set by the caller, and so it is reset after the loan.
+    ///
+    /// Connections need no check here: the pool notices those that have died, or checks them.
+    ///
+    /// ```no_run
+    /// # async fn example(options: forebay_dsql::Options, signer: impl forebay_dsql::Signer) -> Result<(), forebay_dsql::Error> {
+    /// use forebay_dsql::SqlxDsql;
+    /// use sqlx::Row;
+    ///
+    /// let dsql = SqlxDsql::builder(options, signer)
+    ///     .before_acquire(|connection, info| {
+    ///         Box::pin(async move {
+    ///             let row = sqlx::raw_sql("SHOW search_path").fetch_one(connection.pg()).await?;
+    ///             tracing::debug!(age = ?info.age, "a connection is about to be lent");
+    ///             Ok(row.try_get::<String, _>(0)? == "shop")
+    ///         })
+    ///     })
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// The future of the hook is dropped with that of the caller, or when the time of the caller is up. The connection then goes back
+    /// to the pool. It is reset first if the hook has left something behind.
+    pub fn before_acquire<H>(mut self, hook: H) -> Self
+    where
+        H: for<'a> Fn(&'a mut C::Connection, ConnectionInfo) -> HookFuture<'a, bool> + Send + Sync + 'static,
+    {
+        self.hooks.before_acquire = Some(Box::new(hook));
+        self
+    }
+
+    /// Runs `hook` on each connection that a caller has returned, in the background. `Ok(true)` keeps it. After `Ok(false)` or an
+    /// error it is closed, and the pool opens another one.
+    ///
+    /// The hook finds the connection without a transaction, and with the settings of its start if the caller has changed any. What
+    /// the hook changes is reset, too. A connection counts as in use until then. One that is dead, expired or marked bad is
+    /// closed without the hook. A hook that takes longer than the maintenance timeout, or that panics, counts as failed. A conflict is
+    /// no failure: the hook is called once more.
+    ///
+    /// ```no_run
+    /// # async fn example(options: forebay_dsql::Options, signer: impl forebay_dsql::Signer) -> Result<(), forebay_dsql::Error> {
+    /// use std::time::Duration;
+    /// use forebay_dsql::Dsql;
+    ///
+    /// // Prepared statements of callers are forgotten with their connection, after half an hour.
+    /// let dsql = Dsql::builder(options, signer)
+    ///     .after_release(|_, info| Box::pin(async move { Ok(info.age < Duration::from_secs(1800)) }))
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// The pool drops the future of the hook when its time is up, and then closes the connection. No caller can drop it.
+    pub fn after_release<H>(mut self, hook: H) -> Self
+    where
+        H: for<'a> Fn(&'a mut C::Connection, ConnectionInfo) -> HookFuture<'a, bool> + Send + Sync + 'static,
+    {
+        self.hooks.after_release = Some(Box::new(hook));
+        self
+    }
+
     /// Starts it; see [`DsqlPool::connect`].
     ///
     /// # Cancel safety
@@ -150,7 +266,7 @@ impl<C: Connect> Builder<C> {
     /// As [`DsqlPool::connect`]. Options that ask for leases or a shared rate make sense only for a pool that has them: one of a
     /// [`Member`](crate::Member).
     pub async fn connect(self) -> Result<DsqlPool<C>, Error> {
-        let Self { options, make, runtime, wiring, member, observers, policy, check_after } = self;
+        let Self { options, make, runtime, wiring, member, observers, policy, check_after, hooks } = self;
         options.settings().notes.iter().for_each(Note::log);
         if let Some(problem) =
             member::shares_nothing(&options, wiring.leases.is_some(), wiring.limit.is_some())
@@ -172,7 +288,7 @@ impl<C: Connect> Builder<C> {
         }
         let registry = Registry::new(Arc::clone(&runtime));
         let Made { connector, tokens } = make(&options, Arc::clone(&runtime))?;
-        let connector = Registering::new(connector, registry.clone());
+        let connector = Registering::new(connector, registry.clone(), hooks);
         let metrics = PoolMetrics::new(options.service(), options.pool());
         let mut reservoir = Reservoir::builder(connector.clone()).runtime(Arc::clone(&runtime));
         reservoir = wiring.reservoir(reservoir).observer(metrics.clone());
@@ -219,10 +335,12 @@ impl<C: Connect> Builder<C> {
         Ok(DsqlPool {
             mode,
             reservoir,
+            connector,
             runtime,
             metrics,
             registry,
             acquire_timeout: config.acquire_timeout,
+            maintenance_timeout: config.maintenance_timeout,
             transactions,
             tokens,
             member,
@@ -244,7 +362,7 @@ impl Observer for Boxed {
     }
 }
 
-impl<C> fmt::Debug for Builder<C> {
+impl<C: Connect> fmt::Debug for Builder<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder").field("options", &self.options).finish_non_exhaustive()
     }

@@ -18,25 +18,26 @@ pub(crate) struct Keeper<C: Connect> {
     pub(crate) reservoir: WeakReservoir<Registering<C>>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) metrics: PoolMetrics,
-    /// How many connections there should be.
-    pub(crate) target: usize,
     pub(crate) tick: Duration,
-    /// How many connections it opens in one tick at most.
-    pub(crate) max_per_tick: usize,
+    /// How many connections it opens in one tick at most. None: it depends on the size of the pool, which can change.
+    pub(crate) max_per_tick: Option<usize>,
 }
 
-/// How many connections to open in a tick: one for every 120 that the pool may own, at most 10.
-pub(crate) fn default_max_per_tick(max_open: usize) -> usize {
+/// How many connections to open in a tick, unless a variable says so: one for every 120 that the pool may own, at most 10.
+fn default_max_per_tick(max_open: usize) -> usize {
     max_open.div_ceil(SPREAD).clamp(1, MOST)
 }
 
 impl<C: Connect> Keeper<C> {
     /// Runs until the pool is closed.
     pub(crate) async fn run(self) {
+        let Some(target) = self.reservoir.upgrade().map(|reservoir| reservoir.status().max_open) else {
+            return;
+        };
         tracing::info!(
-            target_pool_size = self.target,
+            target_pool_size = target,
             tick_interval = %forebay::duration::show(self.tick),
-            max_conns_per_tick = self.max_per_tick,
+            max_conns_per_tick = self.max_per_tick.unwrap_or_else(|| default_max_per_tick(target)),
             "DSQL pool keeper started"
         );
         let mut next = self.runtime.now();
@@ -62,7 +63,7 @@ impl<C: Connect> Keeper<C> {
     /// One tick: opens one connection after the other. After a failure the next is tried in the next tick. None if the pool is
     /// closed.
     async fn top_up(&self) -> Option<Result<(), Arc<OpenError>>> {
-        for opened in 0..self.max_per_tick {
+        for opened in 0.. {
             // Held for a moment only: an open under way must not keep the pool open.
             let opening = {
                 let reservoir = self.reservoir.upgrade()?;
@@ -72,6 +73,9 @@ impl<C: Connect> Keeper<C> {
                 }
                 if opened == 0 {
                     self.metrics.kept(status.size());
+                }
+                if opened == self.max_per_tick.unwrap_or_else(|| default_max_per_tick(status.max_open)) {
+                    break;
                 }
                 reservoir.open_one()
             };

@@ -1,4 +1,4 @@
-//! How a caller gets a connection: a wait is counted.
+//! How a caller gets a connection from the reservoir: a wait is counted.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -12,7 +12,7 @@ use crate::pool::pooled_connection::PooledConnection;
 
 impl<C: Connect> DsqlPool<C> {
     /// Takes a connection, waiting for as long as the configuration says, or for at most `wait`. Cancel safe.
-    pub(crate) async fn lend(
+    pub(super) async fn take(
         &self,
         wait: Option<Duration>,
     ) -> Result<PooledConnection<'_, C>, CheckoutError> {
@@ -29,6 +29,15 @@ impl<C: Connect> DsqlPool<C> {
             }
         };
         taken.map(PooledConnection)
+    }
+
+    /// The same error, with all the time that its caller has waited.
+    pub(super) fn waited_since(&self, began: Instant, mut error: CheckoutError) -> CheckoutError {
+        use CheckoutError::{Denied, Empty, Exhausted};
+        if let Empty { waited, .. } | Exhausted { waited, .. } | Denied { waited, .. } = &mut error {
+            *waited = self.runtime.now().since(began);
+        }
+        error
     }
 }
 

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay::rt::Runtime;
-use forebay::{BoxError, Connect, ConnectionMonitor, Instant, OpenError};
+use forebay::{BoxError, Connect, ConnectionMonitor, Failure, Instant, OpenError};
 use parking_lot::Mutex;
+
+use crate::pool::hooks::Hooks;
 
 /// The name of a connection in a [`Registry`]; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,7 +55,8 @@ impl Registry {
         Self { entries: Arc::default(), next: Arc::default(), runtime }
     }
 
-    /// Every connection, the oldest first, with those that are being closed and without those that are being opened.
+    /// Every connection, the oldest first, with those that are being closed and without those that are being opened. A connection
+    /// whose hook [`after_connect`](crate::Builder::after_connect) runs is on the list already.
     #[must_use]
     pub fn list(&self) -> Vec<ConnectionInfo> {
         let now = self.runtime.now();
@@ -99,6 +102,14 @@ impl Registry {
         monitors.len()
     }
 
+    /// What the list says of this connection.
+    fn info(&self, id: ConnectionId) -> ConnectionInfo {
+        let entries = self.entries.lock();
+        let entry = entries.get(&id);
+        let age = entry.map(|entry| self.runtime.now().since(entry.opened_at)).unwrap_or_default();
+        ConnectionInfo { id, age, retired: entry.is_some_and(|entry| entry.retired) }
+    }
+
     fn register(&self, monitor: ConnectionMonitor) -> Registration {
         // Number and time under one lock, so that the list has the oldest first.
         let mut entries = self.entries.lock();
@@ -131,9 +142,20 @@ pub(crate) struct Registered<T> {
     /// Dropped before its entry is removed.
     connection: T,
     registration: Registration,
+    /// A caller has had it, and `after_release` has not seen it since. Always false in a pool without hooks for loans.
+    lent: bool,
 }
 
 impl<T> Registered<T> {
+    /// A caller gets it.
+    pub(crate) fn lent(&mut self) {
+        self.lent = true;
+    }
+
+    pub(crate) fn info(&self) -> ConnectionInfo {
+        self.registration.registry.info(self.id())
+    }
+
     pub(crate) fn get(&self) -> &T {
         &self.connection
     }
@@ -148,20 +170,26 @@ impl<T> Registered<T> {
 }
 
 /// A connector whose connections are in a registry.
-pub(crate) struct Registering<C> {
+pub(crate) struct Registering<C: Connect> {
     connector: Arc<C>,
     registry: Registry,
+    hooks: Arc<Hooks<C>>,
 }
 
-impl<C> Registering<C> {
-    pub(crate) fn new(connector: C, registry: Registry) -> Self {
-        Self { connector: Arc::new(connector), registry }
+impl<C: Connect> Registering<C> {
+    pub(crate) fn new(connector: C, registry: Registry, hooks: Hooks<C>) -> Self {
+        Self { connector: Arc::new(connector), registry, hooks: Arc::new(hooks) }
+    }
+
+    pub(crate) fn hooks(&self) -> &Hooks<C> {
+        &self.hooks
     }
 }
 
-impl<C> Clone for Registering<C> {
+impl<C: Connect> Clone for Registering<C> {
     fn clone(&self) -> Self {
-        Self { connector: Arc::clone(&self.connector), registry: self.registry.clone() }
+        let (connector, hooks) = (Arc::clone(&self.connector), Arc::clone(&self.hooks));
+        Self { connector, registry: self.registry.clone(), hooks }
     }
 }
 
@@ -175,7 +203,14 @@ impl<C: Connect> Connect for Registering<C> {
     async fn open(&self, monitor: ConnectionMonitor) -> Result<Self::Connection, OpenError> {
         // Boxed, here and at the start of a pool: callers' futures would otherwise be too deep for the compiler.
         let connection = Box::pin(self.connector.open(monitor.clone())).await?;
-        Ok(Registered { connection, registration: self.registry.register(monitor) })
+        let registration = self.registry.register(monitor);
+        let mut registered = Registered { connection, registration, lent: false };
+        let info = registered.info();
+        if let Err(error) = self.hooks.connected(&self.connector, &mut registered.connection, info).await {
+            self.close(registered).await;
+            return Err(OpenError::new(Failure::Open, error));
+        }
+        Ok(registered)
     }
 
     fn is_usable(&self, registered: &Self::Connection) -> bool {
@@ -183,11 +218,30 @@ impl<C: Connect> Connect for Registering<C> {
     }
 
     fn is_clean(&self, registered: &Self::Connection) -> bool {
-        self.connector.is_clean(&registered.connection)
+        let is_released = !registered.lent || self.hooks.after_release.is_none();
+        is_released && self.connector.is_clean(&registered.connection)
     }
 
     async fn reset(&self, registered: &mut Self::Connection) -> Result<(), BoxError> {
-        self.connector.reset(&mut registered.connection).await
+        let is_released = std::mem::take(&mut registered.lent) && self.hooks.after_release.is_some();
+        // The hook for the end of a loan comes after that: it finds no transaction of the caller.
+        let mut is_restored = !is_released || !self.connector.is_clean(&registered.connection);
+        if is_restored {
+            self.connector.reset(&mut registered.connection).await?;
+        }
+        if is_released {
+            let info = registered.info();
+            self.hooks.released(&mut registered.connection, info).await?;
+            if !self.connector.is_clean(&registered.connection) {
+                self.connector.reset(&mut registered.connection).await?;
+                is_restored = true;
+            }
+        }
+        if is_restored {
+            let info = registered.info();
+            self.hooks.connected(&self.connector, &mut registered.connection, info).await?;
+        }
+        Ok(())
     }
 
     async fn check(&self, registered: &mut Self::Connection) -> Result<(), BoxError> {
@@ -195,7 +249,7 @@ impl<C: Connect> Connect for Registering<C> {
     }
 
     async fn close(&self, registered: Self::Connection) {
-        let Registered { connection, registration } = registered;
+        let Registered { connection, registration, .. } = registered;
         self.connector.close(connection).await;
         drop(registration);
     }

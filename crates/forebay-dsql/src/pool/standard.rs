@@ -10,7 +10,7 @@ use forebay::duration::show;
 use forebay::rt::Runtime;
 use forebay::{Config, Connect, Event, Lifetime, Reservoir, Seed};
 
-use crate::pool::keeper::{self, Keeper};
+use crate::pool::keeper::Keeper;
 use crate::pool::metrics::PoolMetrics;
 use crate::pool::registry::Registering;
 use crate::pool::warmup::{self, WarmUp};
@@ -78,8 +78,7 @@ pub(crate) async fn warm_up<C: Connect>(
         reservoir: reservoir.downgrade(),
         runtime: Arc::clone(runtime),
         metrics: metrics.clone(),
-        target: max_open,
         tick: settings.keeper_tick,
-        max_per_tick: settings.keeper_max.unwrap_or_else(|| keeper::default_max_per_tick(max_open)),
+        max_per_tick: settings.keeper_max,
     }
 }

@@ -8,6 +8,7 @@ mod dirt;
 mod disconnects;
 mod doubt;
 mod environment;
+mod hooks;
 pub(crate) mod logs;
 mod lost;
 mod members;
