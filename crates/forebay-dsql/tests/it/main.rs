@@ -7,6 +7,7 @@ mod desk;
 mod errors;
 mod exactness;
 mod fake;
+mod hot_row;
 mod ids;
 mod manual;
 mod options;

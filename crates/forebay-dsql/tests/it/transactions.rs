@@ -236,7 +236,7 @@ fn a_body_may_count_its_attempts_or_own_what_it_uses() {
 
 #[test]
 fn the_last_conflict_comes_out_after_five_retries_and_their_pauses() {
-    let world = World::new();
+    let world = World::with(RetryPolicy::specified());
     let start = world.time.now();
     let error = world.add(&[("commit", Fate::Fails(CHANGE)); 9]).unwrap_err();
     assert_eq!(error.kind(), CHANGE);
@@ -256,7 +256,7 @@ fn no_connection_is_not_the_transactions_to_try_again() {
 
 #[test]
 fn a_retry_that_finds_no_connection_is_one_that_failed() {
-    let world = World::new();
+    let world = World::with(RetryPolicy::specified());
     let (lost, none) = (Fate::Fails(ErrorKind::Disconnected), Fate::Fails(ErrorKind::NoConnection));
     world.add(&[("add", lost), ("rollback", lost), ("take", none), ("take", none)]).unwrap();
     let log = world.bank.log();
