@@ -265,8 +265,8 @@ impl<C: Connect> DsqlPool<C> {
     /// Changes how many connections callers can have. Further ones are opened at the pace of the limiter. Surplus ones are closed
     /// at once if they are idle, and when they come back if they are in use.
     ///
-    /// A [`Member`](crate::Member) has joined its fleet with the number in the options: a pool that grows beyond it opens more only as
-    /// far as the fleet can spare them.
+    /// A [`Member`](crate::Member) with leases never holds more connections than it has joined its fleet with. For a pool that is to grow,
+    /// join with more: [`MemberBuilder::max_open`](crate::MemberBuilder::max_open).
     ///
     /// # Errors
     /// If the number does not fit the other settings, such as a low watermark above it. Then nothing changes.

@@ -133,8 +133,7 @@ fn contend(policy: &RetryPolicy, clients: u64, think: Duration, seed: u64) -> Se
         }));
     }
     time.advance(Duration::from_secs(120));
-    let seen = seen.lock().clone();
-    seen
+    std::mem::take(&mut *seen.lock())
 }
 
 fn median(rounds: &mut [Seen], of: impl Fn(&mut Seen) -> f64) -> f64 {
