@@ -72,12 +72,7 @@ async fn health(State(dsql): State<Dsql>) -> StatusCode {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cluster = local::Local::start()?;
     // One process alone need not wait for others at its start.
-    let options = cluster
-        .options()
-        .reservoir(true)
-        .max_connections(10)
-        .variable("DSQL_STAGGERED_STARTUP", "false")
-        .build()?;
+    let options = cluster.options().startup_jitter(Duration::ZERO).build()?;
     let dsql = Dsql::connect(options, cluster.signer()).await?;
     // Two transactions: a cluster takes no data in one that changes the schema.
     for text in

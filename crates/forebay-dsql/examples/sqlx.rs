@@ -13,13 +13,18 @@ mod local;
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cluster = local::Local::start()?;
     // One process alone need not wait for others at its start.
-    let options = cluster
-        .options()
-        .reservoir(false)
-        .max_connections(5)
-        .variable("DSQL_STAGGERED_STARTUP", "false")
-        .build()?;
-    let dsql = SqlxDsql::connect(options, cluster.signer()).await?;
+    let options = cluster.options().reservoir(false).max_connections(5);
+    let options = options.startup_jitter(Duration::ZERO).build()?;
+    let dsql = SqlxDsql::builder(options, cluster.signer())
+        // For each connection, and again after each reset. Without a hook, `SqlxDsql::connect` is enough.
+        .after_connect(|connection, _| {
+            Box::pin(async move {
+                connection.pg().execute("SET application_name TO 'accounts'").await?;
+                Ok(())
+            })
+        })
+        .connect()
+        .await?;
     println!("connected in {:?} mode: {} open", dsql.status().mode, dsql.status().open);
 
     {

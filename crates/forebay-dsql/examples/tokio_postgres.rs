@@ -12,13 +12,14 @@ mod local;
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cluster = local::Local::start()?;
     // One process alone need not wait for others at its start.
-    let options = cluster
-        .options()
-        .reservoir(true)
-        .max_connections(5)
-        .variable("DSQL_STAGGERED_STARTUP", "false")
-        .build()?;
-    let dsql = Dsql::connect(options, cluster.signer()).await?;
+    let options = cluster.options().max_connections(5).startup_jitter(Duration::ZERO).build()?;
+    let dsql = Dsql::builder(options, cluster.signer())
+        // For each connection, and again after each reset. Without a hook, `Dsql::connect` is enough.
+        .after_connect(|connection, _| {
+            Box::pin(async move { Ok(connection.batch_execute("SET application_name TO 'accounts'").await?) })
+        })
+        .connect()
+        .await?;
     println!("connected: {} ready", dsql.status().idle);
 
     {
