@@ -48,6 +48,24 @@ fn a_drain_under_load_waits_for_what_is_lent() {
 }
 
 #[test]
+fn a_close_serves_nobody_and_waits_for_nothing() {
+    let world = World::new();
+    let reservoir = world.filled(config(2));
+    let guard = reservoir.try_checkout().unwrap();
+    let second = reservoir.try_checkout().unwrap();
+    let mut waiting = Box::pin(reservoir.checkout());
+    assert!(poll(&mut waiting).is_pending());
+    let start = world.time.now();
+    reservoir.close();
+    reservoir.close();
+    assert!(reservoir.status().closed && world.time.now() == start);
+    assert!(matches!(reservoir.try_checkout(), Err(CheckoutError::Closed)));
+    assert!(matches!(world.time.run(waiting), Err(CheckoutError::Closed)));
+    drop((guard, second));
+    world.assert_nothing_left();
+}
+
+#[test]
 fn what_is_left_is_reported_and_a_second_drain_continues() {
     let world = World::new();
     let reservoir = world.filled(config(4));
