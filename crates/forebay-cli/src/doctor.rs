@@ -129,9 +129,7 @@ impl Doctor {
         };
         let redactor = Redactor::new(&variables, request.page_token.as_ref().ok().and_then(Option::as_ref));
         let mut context = Context::new(runtime, &request, variables);
-        // The other checks need the options, whether they are looked at or not.
-        (context.options, _) = configuration::findings(&context.variables, &request);
-        report.endpoint = context.options.as_ref().map(|options| options.host().to_owned());
+        report.endpoint = context.options().map(|options| options.host().to_owned());
         let end = runtime.now() + self.total_timeout;
         for check in Check::ALL {
             let is_asked = self.asks_for(check);
@@ -144,8 +142,8 @@ impl Doctor {
             let left = end.since(runtime.now());
             let mut found = self.check(check, &mut context, left).await;
             found.iter_mut().for_each(|finding| redactor.redact(finding));
-            if found.iter().any(Finding::is_blocking) {
-                context.failed.insert(check, check);
+            if let Some(blocking) = found.iter().find(|finding| finding.is_blocking()) {
+                context.failed.insert(check, blocking.clone());
             }
             if is_asked {
                 if !self.json {
@@ -176,16 +174,11 @@ impl Doctor {
             let why = format!("the time is up (--total-timeout {})", show(self.total_timeout));
             return vec![Finding::skipped(check, why)];
         }
-        if check.needs_cluster() && context.options.is_none() {
-            return vec![Finding::skipped(
-                check,
-                "the configuration does not say where to connect: see check configuration",
-            )];
-        }
-        if let Some(first) = check.needs().iter().find_map(|needed| context.failed.get(needed).copied()) {
+        if let Some(first) = context.blocks(check) {
+            let skipped = Finding::blocked(check, &first);
             // The checks behind this one need it, too.
             context.failed.insert(check, first);
-            return vec![Finding::skipped(check, format!("{} failed", first.name()))];
+            return vec![skipped];
         }
         let (runtime, limit) = (context.runtime, self.timeout.min(left));
         context.allow(limit);
@@ -235,5 +228,17 @@ mod tests {
         for check in Check::ALL {
             assert!(check.needs().iter().all(|needed| *needed < check), "{check:?}");
         }
+    }
+
+    #[test]
+    fn a_check_reads_what_the_checks_before_it_read() {
+        let reading = |variable: &str| -> Vec<&str> {
+            Check::ALL.into_iter().filter(|check| check.reads(variable)).map(Check::name).collect()
+        };
+        assert_eq!(reading("PGHOSTADDR"), ["dns", "tcp", "tls", "connect"]);
+        assert_eq!(reading("PGSSLROOTCERT"), ["tls", "connect"]);
+        assert_eq!(reading("REGION"), ["token", "connect", "tables"]);
+        assert_eq!(reading("CLUSTER_ENDPOINT"), ["dns", "tcp", "tls", "token", "connect", "tables"]);
+        assert_eq!(reading("DSQL_MAX_CONNS"), [""; 0]);
     }
 }

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 
 use super::context::Context;
 use super::finding::Finding;
-use super::{clock, configuration, connect, credentials, dns, service, tables, tcp, tls, token};
+use super::{clock, connect, credentials, dns, service, tables, tcp, tls, token};
 
 /// One check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -87,14 +87,27 @@ impl Check {
         }
     }
 
-    /// Whether it needs to know the cluster.
-    pub(crate) const fn needs_cluster(self) -> bool {
-        !matches!(self, Self::Configuration | Self::Credentials | Self::Service)
+    /// The variables that it reads itself. If one is wrong, it cannot say anything about the service.
+    const fn variables(self) -> &'static [&'static str] {
+        match self {
+            Self::Configuration | Self::Credentials | Self::Clock | Self::Service => &[],
+            Self::Dns => &["CLUSTER_ENDPOINT", "PGHOSTADDR"],
+            Self::Tcp => &["PGPORT"],
+            Self::Tls => &["PGSSLROOTCERT", "PGSSLNEGOTIATION"],
+            Self::Token => &["CLUSTER_ENDPOINT", "REGION", "AWS_REGION", "PGUSER"],
+            Self::Connect => &["PGDATABASE", "PGAPPNAME"],
+            Self::Tables => &["CLUSTER_ENDPOINT", "REGION", "AWS_REGION"],
+        }
+    }
+
+    /// Whether it, or a check that it needs, reads this variable.
+    pub(crate) fn reads(self, variable: &str) -> bool {
+        self.variables().contains(&variable) || self.needs().iter().any(|needed| needed.reads(variable))
     }
 
     pub(crate) async fn run(self, context: &mut Context<'_>) -> Vec<Finding> {
         match self {
-            Self::Configuration => configuration::run(context),
+            Self::Configuration => context.configuration.findings(),
             Self::Dns => dns::run(context).await,
             Self::Tcp => tcp::run(context).await,
             Self::Tls => tls::run(context).await,

@@ -7,7 +7,7 @@ use forebay::{ConfigError, Problem};
 use forebay_dsql::{Options, Settings, variables};
 
 use super::check::Check;
-use super::context::{Context, Request};
+use super::context::Request;
 use super::fault;
 use super::finding::Finding;
 
@@ -59,40 +59,58 @@ const SWITCHED: [(&str, &str); 3] = [
 const IN_BOTH_MODES: [&str; 3] =
     ["DSQL_RESERVOIR_ENABLED", "DSQL_RESERVOIR_ACQUIRE_TIMEOUT", "DSQL_RESERVOIR_INFLIGHT_LIMIT"];
 
-pub(super) fn run(context: &mut Context<'_>) -> Vec<Finding> {
-    let (options, findings) = findings(&context.variables, context.request);
-    context.options = options;
-    findings
+/// The variables, as far as they can be read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Configuration {
+    /// What the checks use: as a service has it, but without the variables that are wrong. None without an endpoint.
+    pub(super) options: Option<Options>,
+    /// The variables with which a service does not start, each with what is found.
+    wrong: Vec<(String, Finding)>,
+    findings: Vec<Finding>,
 }
 
-/// The options that the other checks use, and what is wrong with them.
-pub(super) fn findings(
-    variables: &BTreeMap<String, String>,
-    request: &Request,
-) -> (Option<Options>, Vec<Finding>) {
-    match Options::from_variables(variables.clone()) {
-        Ok(options) => {
-            let mut findings = vec![listed(variables)];
-            findings.push(cluster(variables, &options));
-            findings.extend(of_settings(variables, &options, request));
-            (Some(options), findings)
-        }
-        Err(error) => {
-            let mut findings = vec![listed(variables)];
-            findings.extend(problems(variables, &error));
-            let options = without_problems(variables, &error);
-            if let Some(options) = &options {
-                findings.extend(of_settings(variables, options, request));
+impl Configuration {
+    pub(super) fn read(variables: &BTreeMap<String, String>, request: &Request) -> Self {
+        let mut findings = vec![listed(variables)];
+        let mut wrong = Vec::new();
+        let options = match Options::from_variables(variables.clone()) {
+            Ok(options) => {
+                findings.push(cluster(variables, &options));
+                Some(options)
             }
-            (options, findings)
-        }
+            Err(error) => {
+                wrong = problems(variables, &error);
+                findings.extend(wrong.iter().map(|(_, finding)| finding.clone()));
+                without_problems(variables, &error)
+            }
+        };
+        findings.extend(options.iter().flat_map(|options| of_settings(variables, options, request)));
+        Self { options, wrong, findings }
+    }
+
+    /// The first wrong variable among those that `is_needed`.
+    pub(super) fn wrong(&self, is_needed: impl Fn(&str) -> bool) -> Option<&Finding> {
+        self.wrong.iter().find(|(name, _)| is_needed(name)).map(|(_, finding)| finding)
+    }
+
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        self.findings.clone()
     }
 }
 
-/// The options without the `DSQL_` variables that are wrong: a wrong number is no reason not to look at the network. None if
-/// something else is wrong, too.
+/// The options without the variables that are wrong: one wrong variable is no reason not to look at what does not need it.
+/// None if there is no endpoint.
 fn without_problems(variables: &BTreeMap<String, String>, error: &ConfigError) -> Option<Options> {
-    let is_wrong = |name: &str| error.problems.iter().any(|problem| problem.setting == name);
+    let is_wrong =
+        |name: &str| error.problems.iter().any(|problem| variable_of(&problem.setting).contains(&name));
+    let mut variables = variables.clone();
+    variables.retain(|name, _| name.starts_with("DSQL_") || !is_wrong(name));
+    // These have no default if the endpoint has a wrong port, or tells no region. No check that needs them runs.
+    for (name, value) in [("PGPORT", "5432"), ("REGION", "us-east-1")] {
+        if is_wrong(name) {
+            variables.insert(name.to_owned(), value.to_owned());
+        }
+    }
     // Leases without a table make no sense, so they are off together with it.
     let is_of_wrong = |name: &str| {
         let is_group = |(prefix, _): &&(&str, &str)| name.starts_with(prefix);
@@ -106,13 +124,24 @@ fn without_problems(variables: &BTreeMap<String, String>, error: &ConfigError) -
     kept(&is_wrong).or_else(|| kept(&|name| is_wrong(name) || is_of_wrong(name))).or_else(|| kept(&|_| true))
 }
 
+/// The variables that a problem is about. Some options are read from one of two, and their problem names either.
+fn variable_of(setting: &str) -> Vec<&str> {
+    match setting {
+        "roots" => vec!["PGSSLROOTCERT"],
+        "PGUSER" => vec!["PGUSER", "CLUSTER_USER"],
+        "REGION" | "AWS_REGION" => vec!["REGION", "AWS_REGION"],
+        setting => vec![setting],
+    }
+}
+
 /// Whether a switch is on, as a service reads it.
 pub(super) fn is_on(variables: &BTreeMap<String, String>, switch: &str) -> bool {
     let value = variables.get(switch).map(|value| value.trim());
     value.is_some_and(|value| ["1", "t", "T", "true", "TRUE", "True"].contains(&value))
 }
 
-fn problems(variables: &BTreeMap<String, String>, error: &ConfigError) -> Vec<Finding> {
+/// What is wrong, with the name of its variable.
+fn problems(variables: &BTreeMap<String, String>, error: &ConfigError) -> Vec<(String, Finding)> {
     let is_missing = |problem: &Problem| problem.setting == "CLUSTER_ENDPOINT" && problem.value == "not set";
     let has_endpoint = !error.problems.iter().any(is_missing);
     // Without an endpoint, its name cannot tell the region.
@@ -128,11 +157,13 @@ fn problems(variables: &BTreeMap<String, String>, error: &ConfigError) -> Vec<Fi
         // The port of an endpoint has the name of the variable that would have priority.
         let is_of_endpoint = problem.setting == "PGPORT"
             && variables.get("PGPORT").is_none_or(|value| value.trim().is_empty());
-        let what = problem.to_string();
-        Finding::failure(
-            fault,
-            if is_of_endpoint { what.replacen("PGPORT", "the port of CLUSTER_ENDPOINT", 1) } else { what },
-        )
+        let shown = match &*problem.setting {
+            "PGPORT" if is_of_endpoint => "the port of CLUSTER_ENDPOINT",
+            "roots" => "PGSSLROOTCERT",
+            setting => setting,
+        };
+        let what = problem.to_string().replacen(&*problem.setting, shown, 1);
+        (variable_of(&problem.setting)[0].to_owned(), Finding::failure(fault, what))
     })
     .collect()
 }
@@ -329,7 +360,7 @@ mod tests {
     fn found(more: &[(&str, &str)]) -> Vec<Finding> {
         let variables = [("CLUSTER_ENDPOINT", HOST)].iter().chain(more);
         let variables = variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        findings(&variables, &request(None)).1
+        Configuration::read(&variables, &request(None)).findings
     }
 
     fn request(status: Option<&str>) -> Request {
@@ -421,7 +452,7 @@ mod tests {
         let read = |more: [(&str, &str); 3]| {
             let variables = [("CLUSTER_ENDPOINT", HOST)].into_iter().chain(more);
             let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-            findings(&variables, &request(None)).0
+            Configuration::read(&variables, &request(None)).options
         };
         let leases = ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true");
         let table = ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "t");
@@ -430,7 +461,38 @@ mod tests {
         // Leases without a table make no sense, whatever else is wrong.
         let options = read([leases, ("DSQL_MAX_CONNS", "many"), ("PGUSER", "app")]).unwrap();
         assert!(options.user() == "app" && options.settings().leases.is_none());
-        assert!(read([leases, table, ("PGPORT", "many")]).is_none());
+        assert!(read([leases, table, ("CLUSTER_ENDPOINT", "")]).is_none());
+    }
+
+    /// What a variable is for can be replaced by nothing true, so the checks that need it do not run. The others do.
+    #[test]
+    fn every_wrong_variable_but_the_endpoint_leaves_options() {
+        for (name, value) in [
+            ("PGPORT", "many"),
+            ("CLUSTER_ENDPOINT", "abc.dsql.us-east-1.on.aws:0"),
+            ("PGHOSTADDR", "10.0.0.1:5432"),
+            ("PGSSLROOTCERT", "/nowhere/ca.pem"),
+            ("PGSSLROOTCERT", "/dev/null"),
+            ("PGSSLNEGOTIATION", "never"),
+            ("REGION", "nowhere at all"),
+            ("AWS_REGION", "nowhere at all"),
+            ("CLUSTER_ENDPOINT", "db.example.com"),
+            ("CLUSTER_USER", "\0"),
+            ("PGDATABASE", "\0"),
+        ] {
+            let mut variables = BTreeMap::from([("CLUSTER_ENDPOINT".to_owned(), HOST.to_owned())]);
+            variables.insert(name.to_owned(), value.to_owned());
+            let read = Configuration::read(&variables, &request(None));
+            assert!(read.options.is_some(), "{name} {value}");
+            let named = match (name, value) {
+                ("CLUSTER_ENDPOINT", "db.example.com") => "REGION",
+                ("CLUSTER_ENDPOINT", _) => "PGPORT",
+                (name, _) => name,
+            };
+            let is_needed = |name: &str| variable_of(name).contains(&named);
+            let wrong = read.wrong(is_needed).unwrap_or_else(|| panic!("{name} {value}: {:?}", read.wrong));
+            assert!(!wrong.what.starts_with("roots"), "{wrong:?}");
+        }
     }
     #[test]
     fn the_status_page_is_listed_without_its_token() {
@@ -444,7 +506,7 @@ mod tests {
         // The token of another service's page.
         let token = [("CLUSTER_ENDPOINT", HOST), ("DSQL_DESK_TOKEN", "0123456789abcdef")];
         let token = token.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let (_, findings) = super::findings(&token, &request(Some("http://localhost:9464")));
+        let findings = Configuration::read(&token, &request(Some("http://localhost:9464"))).findings;
         assert!(findings.iter().all(|finding| finding.status == Status::Ok), "{findings:#?}");
     }
 

@@ -20,7 +20,7 @@ use super::finding::Finding;
 use super::{credentials, moment, tcp};
 
 pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
-    let Some(options) = context.options.clone() else { return Vec::new() };
+    let Some(options) = context.options().cloned() else { return Vec::new() };
     let tokens = TokenCache::new(context.signer().await, context.runtime.clone(), options.service());
     let parts = ConnectorParts::new(options.clone(), tokens, Arc::new(context.runtime.clone()));
     let connector = match Postgres::new(parts) {

@@ -13,6 +13,8 @@ use forebay_dsql::Options;
 
 use super::check::Check;
 use super::clock::Reading;
+use super::configuration::Configuration;
+use super::finding::Finding;
 use super::page_token::PageToken;
 
 /// What the command line says.
@@ -30,8 +32,7 @@ pub(crate) struct Context<'a> {
     pub(crate) runtime: &'a TokioRuntime,
     pub(crate) request: &'a Request,
     pub(crate) variables: BTreeMap<String, String>,
-    /// None if the configuration does not name a cluster.
-    pub(crate) options: Option<Options>,
+    pub(super) configuration: Configuration,
     /// Made by the first check that needs it.
     signer: Option<Arc<SdkSigner>>,
     /// The cluster's addresses, once they are known.
@@ -40,8 +41,8 @@ pub(crate) struct Context<'a> {
     pub(crate) accepting: Option<Vec<SocketAddr>>,
     /// Other clocks, compared with this machine's.
     pub(crate) readings: Vec<Reading>,
-    /// The checks without a result that others can build on, with the one that failed first.
-    pub(crate) failed: BTreeMap<Check, Check>,
+    /// The checks without a result that others can build on, with what failed first.
+    pub(crate) failed: BTreeMap<Check, Finding>,
     deadline: Instant,
 }
 
@@ -54,8 +55,8 @@ impl<'a> Context<'a> {
         Self {
             runtime,
             request,
+            configuration: Configuration::read(&variables, request),
             variables,
-            options: None,
             signer: None,
             addresses: None,
             accepting: None,
@@ -63,6 +64,19 @@ impl<'a> Context<'a> {
             failed: BTreeMap::new(),
             deadline: runtime.now(),
         }
+    }
+
+    /// The options that the checks use. None if the configuration does not name a cluster.
+    pub(crate) fn options(&self) -> Option<&Options> {
+        self.configuration.options.as_ref()
+    }
+
+    /// What has failed of what `check` needs: a variable that it reads, or an earlier check.
+    pub(crate) fn blocks(&self, check: Check) -> Option<Finding> {
+        let needs_cluster = check.reads("CLUSTER_ENDPOINT");
+        let is_needed = |name: &str| check.reads(name) || (needs_cluster && self.options().is_none());
+        let wrong = self.configuration.wrong(is_needed);
+        wrong.or_else(|| check.needs().iter().find_map(|needed| self.failed.get(needed))).cloned()
     }
 
     /// Gives the next check this much time.
@@ -96,7 +110,7 @@ impl<'a> Context<'a> {
         if let Some(addresses) = &self.addresses {
             return Ok(addresses.clone());
         }
-        let Some(options) = &self.options else { return Ok(Vec::new()) };
+        let Some(options) = self.configuration.options.clone() else { return Ok(Vec::new()) };
         let late = || Err(std::io::ErrorKind::TimedOut.into());
         let lookup = tokio::net::lookup_host((options.address(), options.port()));
         let found: Vec<SocketAddr> = self.bounded(1, lookup).await.unwrap_or_else(late)?.collect();

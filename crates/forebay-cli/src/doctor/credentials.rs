@@ -29,7 +29,12 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
         }
     };
     let mut findings = vec![loaded(&info, context.runtime.wall())];
-    let Some(options) = context.options.clone() else { return findings };
+    let Some(options) = context.options().cloned() else { return findings };
+    if let Some(wrong) = context.configuration.wrong(|name| ["REGION", "AWS_REGION"].contains(&name)) {
+        let why = format!("whose they are is not asked without a region: {}", wrong.what);
+        findings.push(Finding::skipped(Check::Credentials, why));
+        return findings;
+    }
     if is_local(&options) && !names_sts(context) {
         let why = "whose they are is asked of AWS only for a cluster on AWS";
         findings.push(Finding::skipped(Check::Credentials, why));

@@ -9,7 +9,7 @@ use super::fault::{self, Fault};
 use super::finding::Finding;
 
 pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
-    let Some(options) = context.options.clone() else { return Vec::new() };
+    let Some(options) = context.options().cloned() else { return Vec::new() };
     let name = options.address();
     let found = context.addresses().await;
     let finding = match found {
@@ -34,7 +34,7 @@ pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
 /// What that check has found instead.
 pub(super) async fn addresses(context: &mut Context<'_>, check: Check) -> Result<Vec<SocketAddr>, Finding> {
     let found = context.addresses().await;
-    let name = context.options.as_ref().map(|options| options.address()).unwrap_or_default();
+    let name = context.options().map(|options| options.address()).unwrap_or_default();
     match found {
         Ok(found) if found.is_empty() => Err(without_address(name).under(check)),
         Ok(found) => Ok(found),

@@ -201,12 +201,27 @@ faults! {
         "the service uses another release"
         "use the doctor of the same release";
     FAILING_POOL "failing-pool" Service
-        "the sentence says what the pool lacks"
-        "fix what the sentence names; the other checks help if the doctor runs where the service does";
+        "its opens fail: the details have the last error"
+        "where the service runs, run the checks dns, tcp, tls and connect, and do what they say";
+    LOCKED_OUT_POOL "locked-out-pool" Service
+        "the cluster refuses its tokens, or they cannot be signed"
+        "where the service runs, run the checks credentials, token and connect, and do what they say";
+    THROTTLED_POOL "throttled-pool" Service
+        "the cluster refuses its opens: the services of this cluster hold too many connections, or open them too fast"
+        "lower DSQL_MAX_CONNS or DSQL_CONNECTION_RATE_LIMIT of these services, or let them share both (docs/fleet.md)";
+    LEASELESS_POOL "leaseless-pool" Service
+        "it lacks connections, and the fleet's table gives it no lease or no permit"
+        "run check tables where the service runs, and do what it says";
+    EXHAUSTED_POOL "exhausted-pool" Service
+        "all of its connections are in use"
+        "find callers that keep a connection while they wait for something else; if there are none, raise DSQL_MAX_CONNS";
+    CLOSED_POOL "closed-pool" Service
+        "the service has closed it, as at a shutdown"
+        "nothing if the service is to stop; otherwise read its log, and start it again";
     CUT_OFF_POOL "cut-off-pool" Service
         "the service gets no answer from the shared table, and follows DSQL_DISTRIBUTED_AWAY_POLICY"
-        "run check tables where the service runs, and fix what it names; do not restart the service before";
+        "run check tables where the service runs, and do what it says; do not restart the service before";
     BUSY_POOL "unready-pool" Service
-        "the pool is not full at the moment"
-        "look again in a minute; if it stays, fix what the sentence names";
+        "connections are missing, and are being opened"
+        "look again in a minute; if connections are still missing, raise the rate that limits the pool (docs/tuning.md)";
 }

@@ -32,12 +32,14 @@ pub(crate) struct Finding {
     pub(crate) what: String,
     /// The known fault that it is, with its cause and remedy.
     pub(crate) fault: Option<&'static Fault>,
+    /// What to do: that of the fault, or of the fault that keeps this check from running.
+    pub(crate) remedy: Option<&'static str>,
     pub(crate) details: Vec<String>,
 }
 
 impl Finding {
     fn new(check: Check, status: Status, what: impl Into<String>) -> Self {
-        Self { check, status, what: what.into(), fault: None, details: Vec::new() }
+        Self { check, status, what: what.into(), fault: None, remedy: None, details: Vec::new() }
     }
 
     pub(crate) fn ok(check: Check, what: impl Into<String>) -> Self {
@@ -48,12 +50,22 @@ impl Finding {
         Self::new(check, Status::Skipped, why)
     }
 
+    /// Not checked, because of what another check has found.
+    pub(crate) fn blocked(check: Check, by: &Self) -> Self {
+        let why = format!("{} failed: {}", by.check.name(), by.what);
+        Self { remedy: by.remedy, ..Self::new(check, Status::Skipped, why) }
+    }
+
     pub(crate) fn warning(fault: &'static Fault, what: impl Into<String>) -> Self {
-        Self { fault: Some(fault), ..Self::new(fault.check, Status::Warning, what) }
+        Self::of(fault, Status::Warning, what)
     }
 
     pub(crate) fn failure(fault: &'static Fault, what: impl Into<String>) -> Self {
-        Self { fault: Some(fault), ..Self::new(fault.check, Status::Failure, what) }
+        Self::of(fault, Status::Failure, what)
+    }
+
+    fn of(fault: &'static Fault, status: Status, what: impl Into<String>) -> Self {
+        Self { fault: Some(fault), remedy: Some(fault.remedy), ..Self::new(fault.check, status, what) }
     }
 
     /// Found by another check than the one that the fault is listed under.

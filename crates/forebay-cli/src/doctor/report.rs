@@ -109,7 +109,7 @@ fn record(finding: &Finding) -> Value {
         "what": finding.what,
         "fault": finding.fault.map(|fault| fault.name),
         "cause": finding.fault.map(|fault| fault.cause),
-        "remedy": finding.fault.map(|fault| fault.remedy),
+        "remedy": finding.remedy,
         "details": finding.details,
     })
 }
@@ -123,8 +123,8 @@ pub(crate) fn text(finding: &Finding, colours: bool) -> String {
     for detail in &finding.details {
         let _ = writeln!(text, "{pad}{}", block(detail, INDENT + 2));
     }
-    if let Some(fault) = finding.fault {
-        for (word, sentence) in [("cause", fault.cause), ("remedy", fault.remedy)] {
+    for (word, sentence) in [("cause", finding.fault.map(|fault| fault.cause)), ("remedy", finding.remedy)] {
+        if let Some(sentence) = sentence {
             let _ = writeln!(text, "{pad}{}", block(&format!("{word}: {sentence}"), INDENT + 2));
         }
     }

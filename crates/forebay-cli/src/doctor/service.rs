@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::check::Check;
 use super::context::Context;
-use super::fault;
+use super::fault::{self, Fault};
 use super::finding::Finding;
 use super::http::{Answer, Url};
 use super::page_token::PageToken;
@@ -25,7 +25,7 @@ const LONGEST_WORDS: usize = 300;
 
 pub(super) async fn run(context: &Context<'_>) -> Vec<Finding> {
     let Some(given) = &context.request.status else {
-        let url = context.options.as_ref().and_then(page_of).unwrap_or_else(|| "URL".to_owned());
+        let url = context.options().and_then(page_of).unwrap_or_else(|| "URL".to_owned());
         let why = format!("give --status {url} to look at a running service");
         return vec![Finding::skipped(Check::Service, why)];
     };
@@ -43,7 +43,7 @@ pub(super) async fn run(context: &Context<'_>) -> Vec<Finding> {
     };
     match context.bounded(1, url.get(token.map(PageToken::expose_secret))).await {
         Some(Ok(answer)) => {
-            let policy = context.options.as_ref().map(|options| options.settings().outage_policy);
+            let policy = context.options().map(|options| options.settings().outage_policy);
             findings(&answer, token, policy)
         }
         Some(Err(error)) if error.kind() == ErrorKind::InvalidData => {
@@ -121,12 +121,12 @@ fn pool(pool: &Value, policy: Option<StoreOutagePolicy>) -> Finding {
     let outage = outage(pool, policy).map(|outage| format!("{outage}; ")).unwrap_or_default();
     let what = format!("pool {}: {outage}{}", word("name"), word("sentence"));
     let finding = match pool["tone"].as_str() {
-        Some("bad") => Finding::failure(fault::FAILING_POOL, what),
+        Some("bad") => Finding::failure(cause(pool), what),
         // It serves its callers, but nobody counts what it opens, or it cannot open.
         Some("good") if !outage.is_empty() => Finding::warning(fault::CUT_OFF_POOL, what),
         Some("good") => Finding::ok(Check::Service, what),
         // Also a tone of a later version.
-        _ => Finding::warning(fault::BUSY_POOL, what),
+        _ => Finding::warning(cause(pool), what),
     };
     let counters = &pool["counters"];
     let number = |field: &str| counters[field].as_u64().unwrap_or(0);
@@ -157,6 +157,26 @@ fn pool(pool: &Value, policy: Option<StoreOutagePolicy>) -> Finding {
         details.push(words.to_owned());
     }
     finding.details(details)
+}
+
+/// Why a pool is not well. What it does comes first, then why its last open failed, then what its opens wait for.
+fn cause(pool: &Value) -> &'static Fault {
+    let (state, refill) = (pool["state"].as_str(), &pool["refill"]);
+    let waiting = |field: &str| refill[field].as_u64().unwrap_or(0) > 0;
+    match (state, refill["last_failure"]["reason"].as_str()) {
+        (Some("exhausted"), _) => fault::EXHAUSTED_POOL,
+        (Some("draining" | "closed"), _) => fault::CLOSED_POOL,
+        // Some opens succeed.
+        (Some("refilling" | "starting"), _) => fault::BUSY_POOL,
+        (_, Some("auth" | "token_provider")) => fault::LOCKED_OUT_POOL,
+        (_, Some("throttled" | "too_many_connections")) => fault::THROTTLED_POOL,
+        (_, Some("lease_acquire" | "rate_limit")) => fault::LEASELESS_POOL,
+        (_, Some(_)) => fault::FAILING_POOL,
+        (_, None) if waiting("waiting_for_token") => fault::LOCKED_OUT_POOL,
+        (_, None) if waiting("waiting_for_lease") => fault::LEASELESS_POOL,
+        (Some("empty"), None) => fault::BUSY_POOL,
+        (_, None) => fault::FAILING_POOL,
+    }
 }
 
 /// How long the table of the fleet has not answered, and what the instance does meanwhile.
@@ -209,6 +229,33 @@ mod tests {
     }
 
     #[test]
+    fn the_remedy_depends_on_what_the_pool_lacks() {
+        for (state, reason, waiting_for, known) in [
+            ("failing", json!("connection_open"), "", fault::FAILING_POOL),
+            ("empty", json!("connect_timeout"), "", fault::FAILING_POOL),
+            ("empty", json!("auth"), "", fault::LOCKED_OUT_POOL),
+            ("failing", json!("token_provider"), "", fault::LOCKED_OUT_POOL),
+            ("empty", Value::Null, "waiting_for_token", fault::LOCKED_OUT_POOL),
+            ("failing", json!("throttled"), "", fault::THROTTLED_POOL),
+            ("failing", json!("too_many_connections"), "", fault::THROTTLED_POOL),
+            ("failing", json!("lease_acquire"), "", fault::LEASELESS_POOL),
+            ("failing", json!("rate_limit"), "", fault::LEASELESS_POOL),
+            ("empty", Value::Null, "waiting_for_lease", fault::LEASELESS_POOL),
+            ("empty", Value::Null, "waiting_for_permit", fault::BUSY_POOL),
+            ("exhausted", json!("auth"), "", fault::EXHAUSTED_POOL),
+            ("refilling", json!("throttled"), "", fault::BUSY_POOL),
+            ("starting", Value::Null, "", fault::BUSY_POOL),
+            ("draining", Value::Null, "", fault::CLOSED_POOL),
+            ("closed", json!("auth"), "", fault::CLOSED_POOL),
+            ("a later state", Value::Null, "", fault::FAILING_POOL),
+        ] {
+            let mut pool = json!({ "state": state, "refill": { "last_failure": { "reason": reason } } });
+            pool["refill"][waiting_for] = 3.into();
+            assert_eq!(cause(&pool), known, "{state} {reason} {waiting_for}");
+        }
+    }
+
+    #[test]
     fn a_full_pool_tells_that_the_table_is_away() {
         let pool = |outage: Value, reason: &str, tone: &str| {
             json!({
@@ -229,7 +276,7 @@ mod tests {
         let what = "pool default: the fleet's table has not answered for 3m0s (policy local); full";
         assert_eq!((findings[0].what.as_str(), findings[0].status), (what, Status::Warning));
         assert!(findings[0].details.join("\n").contains("not replaced"), "{:?}", findings[0]);
-        assert_eq!(findings[1].fault, Some(fault::FAILING_POOL));
+        assert_eq!(findings[1].fault, Some(fault::LOCKED_OUT_POOL));
         assert!(findings[1].what.contains("for 1s") && findings[1].details.len() == 1, "{:?}", findings[1]);
         assert_eq!(findings[2].status, Status::Ok);
         assert!(findings[2].details.join("\n").contains("not replaced"), "{:?}", findings[2]);

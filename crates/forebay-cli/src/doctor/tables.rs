@@ -36,7 +36,7 @@ struct Use<'a> {
 }
 
 pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
-    let Some(options) = context.options.clone() else { return Vec::new() };
+    let Some(options) = context.options().cloned() else { return Vec::new() };
     let uses = uses(&options);
     let mut findings = unusable(&context.variables, &options);
     if uses.is_empty() && findings.is_empty() {

@@ -33,7 +33,7 @@ const REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 const ALPN: &[u8] = b"postgresql";
 
 pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
-    let Some(options) = context.options.clone() else { return Vec::new() };
+    let Some(options) = context.options().cloned() else { return Vec::new() };
     let addresses = match context.accepting.clone() {
         Some(accepting) => accepting,
         None => match dns::addresses(context, Check::Tls).await {

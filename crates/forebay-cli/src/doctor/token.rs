@@ -12,7 +12,7 @@ use super::finding::Finding;
 use super::{credentials, fault};
 
 pub(super) async fn run(context: &mut Context<'_>) -> Vec<Finding> {
-    let Some(options) = context.options.clone() else { return Vec::new() };
+    let Some(options) = context.options().cloned() else { return Vec::new() };
     let (signer, request) = (context.signer().await, options.token_request());
     let signed = context.bounded(1, signer.sign(&request)).await;
     let action = match request.identity.action {

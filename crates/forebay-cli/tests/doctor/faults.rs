@@ -53,6 +53,49 @@ fn no_endpoint() {
     assert!(found.statuses("credentials").contains(&"ok"), "{}", found.text);
 }
 
+/// Certificates are no reason not to look at the network.
+#[test]
+fn roots_that_cannot_be_read() {
+    let mut place = Place::new();
+    place.set("PGSSLROOTCERT", "/nowhere/ca.pem");
+    let found = place.examine(&[]);
+    found.names("configuration", "invalid-setting", "PGSSLROOTCERT is \"/nowhere/ca.pem\"");
+    assert_eq!(found.record["failures"], 1, "{}", found.text);
+    for check in ["dns", "tcp", "credentials", "token", "tables"] {
+        assert!(found.statuses(check).contains(&"ok"), "{check}: {}", found.text);
+    }
+    // Alone, each check says why it cannot run, and what to do.
+    for arguments in [&[][..], &["--only", "tls"], &["--only", "connect"]] {
+        let found = place.examine(arguments);
+        let blocked: Vec<_> = found.findings().filter(|finding| finding["status"] == "skipped").collect();
+        let blocked =
+            blocked.iter().filter(|finding| ["tls", "connect"].contains(&finding["check"].as_str().unwrap()));
+        let mut seen = 0;
+        for finding in blocked {
+            let what = finding["what"].as_str().unwrap();
+            assert!(what.starts_with("configuration failed: PGSSLROOTCERT is \"/nowhere/ca.pem\""), "{what}");
+            assert_eq!(finding["remedy"], "set the variable to what is allowed");
+            seen += 1;
+        }
+        assert_eq!(seen, if arguments.is_empty() { 2 } else { 1 }, "{}", found.text);
+        assert!(found.text.contains("remedy: set the variable to what is allowed"), "{}", found.text);
+    }
+}
+
+#[test]
+fn a_wrong_region_stops_only_what_is_signed() {
+    let mut place = Place::new();
+    place.set("REGION", "nowhere at all");
+    let found = place.examine(&[]);
+    found.names("configuration", "invalid-setting", "REGION is \"nowhere at all\"");
+    for check in ["dns", "tcp", "tls"] {
+        assert!(found.statuses(check).contains(&"ok"), "{check}: {}", found.text);
+    }
+    for check in ["token", "connect", "tables"] {
+        assert_eq!(found.statuses(check), ["skipped"], "{}", found.text);
+    }
+}
+
 #[test]
 fn a_closed_port() {
     let mut place = Place::new();
@@ -63,6 +106,9 @@ fn a_closed_port() {
     for check in ["tls", "connect"] {
         assert_eq!(found.statuses(check), ["skipped"], "{}", found.text);
     }
+    let blocked = found.findings().find(|finding| finding["check"] == "connect").unwrap();
+    assert!(blocked["what"].as_str().unwrap().starts_with("tcp failed: 127.0.0.1"), "{blocked}");
+    assert!(blocked["remedy"].as_str().unwrap().starts_with("check PGPORT"), "{blocked}");
     assert!(found.text.contains("begin with tcp"), "{}", found.text);
 }
 

@@ -123,7 +123,7 @@ fn a_page_without_a_token_answers_only_to_this_machine() {
 fn a_pool_that_cannot_connect_is_a_failure() {
     let (place, service) = (Place::new(), Service::start(None, Answer::Fail(Failure::Auth)));
     let found = look(&place, &service.url());
-    found.names("service", "failing-pool", "pool orders: ");
+    found.names("service", "locked-out-pool", "pool orders: ");
     assert_eq!(found.status, 2, "{}", found.text);
     assert!(found.text.contains("failed opens: "), "{}", found.text);
     // And one that has lost its connections later.
@@ -132,7 +132,7 @@ fn a_pool_that_cannot_connect_is_a_failure() {
     service.memory.on_open(Answer::Fail(Failure::Throttled));
     service.memory.kill_all();
     look_until(&place, &service.url(), 2);
-    look(&place, &service.url()).names("service", "failing-pool", "pool orders: ");
+    look(&place, &service.url()).names("service", "throttled-pool", "pool orders: ");
     service.memory.on_open(Answer::Well);
     look_until(&place, &service.url(), 0);
 }
