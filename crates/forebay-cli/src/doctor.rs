@@ -175,7 +175,7 @@ impl Doctor {
             return vec![Finding::skipped(check, why)];
         }
         if let Some(first) = context.blocks(check) {
-            let skipped = Finding::blocked(check, &first);
+            let skipped = Finding::blocked(check, &first, self.asks_for(first.check));
             // The checks behind this one need it, too.
             context.failed.insert(check, first);
             return vec![skipped];

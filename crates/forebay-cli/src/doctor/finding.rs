@@ -50,9 +50,14 @@ impl Finding {
         Self::new(check, Status::Skipped, why)
     }
 
-    /// Not checked, because of what another check has found.
-    pub(crate) fn blocked(check: Check, by: &Self) -> Self {
-        let why = format!("{} failed: {}", by.check.name(), by.what);
+    /// Not checked, because of what another check has found. `is_shown`: the report has that, too.
+    pub(crate) fn blocked(check: Check, by: &Self, is_shown: bool) -> Self {
+        // Which of several variables is wrong is said in any case.
+        let why = if is_shown && by.check != Check::Configuration {
+            format!("{} failed", by.check.name())
+        } else {
+            format!("{} failed: {}", by.check.name(), by.what)
+        };
         Self { remedy: by.remedy, ..Self::new(check, Status::Skipped, why) }
     }
 

@@ -107,7 +107,7 @@ fn a_closed_port() {
         assert_eq!(found.statuses(check), ["skipped"], "{}", found.text);
     }
     let blocked = found.findings().find(|finding| finding["check"] == "connect").unwrap();
-    assert!(blocked["what"].as_str().unwrap().starts_with("tcp failed: 127.0.0.1"), "{blocked}");
+    assert_eq!(blocked["what"], "tcp failed", "{blocked}");
     assert!(blocked["remedy"].as_str().unwrap().starts_with("check PGPORT"), "{blocked}");
     assert!(found.text.contains("begin with tcp"), "{}", found.text);
 }
