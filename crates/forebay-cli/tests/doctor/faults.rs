@@ -118,7 +118,7 @@ fn a_silent_address() {
     // The system accepts for it, and nobody reads.
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     place.set("PGPORT", silent.local_addr().unwrap().port().to_string());
-    let found = place.examine(&["--only", "tcp,tls,connect", "--timeout", "300ms"]);
+    let found = place.examine(&["--only", "tcp,tls,connect", "--timeout", "2s"]);
     found.names("tls", "silent-address", "does not answer");
     assert_eq!(found.statuses("connect"), ["skipped"], "{}", found.text);
 }

@@ -16,7 +16,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use crate::server::Server;
 
 /// Longer than any wait on any machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const CTRL_C: &str = "\u{3}";
 const CTRL_D: &str = "\u{4}";

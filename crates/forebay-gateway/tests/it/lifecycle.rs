@@ -67,7 +67,7 @@ async fn statements_of_the_one_before_are_not_there() {
 #[tokio::test]
 async fn a_client_that_waits_in_vain_is_told_why_and_goes_on() {
     let mut plan = Plan { connections: 1, ..Plan::default() };
-    plan.settings.push(("backend_timeout", "50ms".to_owned()));
+    plan.settings.push(("backend_timeout", "1s".to_owned()));
     let world = plan.start().await;
     let [first, second] = [world.client().await, world.client().await];
     first.batch_execute("SELECT 1").await.unwrap();
@@ -92,7 +92,8 @@ async fn every_timeout_has_its_code() {
         let (client, connection) = world.config().connect(NoTls).await.unwrap();
         let connection = tokio::spawn(connection);
         for statement in statements {
-            client.batch_execute(statement).await.unwrap();
+            // On a busy machine an idle client may be ended before its first statement.
+            drop(client.batch_execute(statement).await);
         }
         let error = tokio::time::timeout(PATIENCE, connection).await.unwrap().unwrap().unwrap_err();
         assert_eq!(code(&error), expected, "{setting}: {error:?}");

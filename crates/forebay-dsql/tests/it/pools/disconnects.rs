@@ -100,7 +100,7 @@ where
     let options = options(&cluster, 20)
         .reservoir(reservoir)
         .variable("DSQL_CONNECTION_RATE_LIMIT", "10")
-        .variable("DSQL_RESERVOIR_ACQUIRE_TIMEOUT", "2s")
+        .variable("DSQL_RESERVOIR_ACQUIRE_TIMEOUT", "30s")
         .build()
         .unwrap();
     let pool: DsqlPool<C> = DsqlPool::connect(options, Keys::of(&cluster)).await.unwrap();

@@ -290,7 +290,7 @@ async fn a_server_that_says_nothing_is_given_up_on() {
     cluster.inject(fault("silent"));
     let options = options(&cluster, 1)
         .reservoir(true)
-        .variable("DSQL_CONNECT_TIMEOUT", "50ms")
+        .variable("DSQL_CONNECT_TIMEOUT", "500ms")
         .variable("DSQL_RESERVOIR_INITIAL_FILL_TIMEOUT", "1ms");
     let pool = Dsql::connect(options.build().unwrap(), Keys::of(&cluster)).await.unwrap();
     eventually("it timed out", || pool.reservoir_status().unwrap().counts.failures(Failure::Timeout) > 0)
