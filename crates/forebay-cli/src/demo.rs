@@ -1,6 +1,8 @@
 //! `forebay demo`: a pool and a reservoir side by side, with a server that limits connections.
 
+mod backoff;
 mod browser;
+mod contender;
 mod contest;
 mod database;
 mod fleet;
@@ -12,7 +14,11 @@ mod report;
 mod scenario;
 mod screen;
 mod side;
+#[cfg(feature = "sqlx")]
+mod sqlx_pool;
 mod tally;
+#[cfg(test)]
+mod virtual_time;
 
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
@@ -29,12 +35,13 @@ use self::page::Page;
 use crate::output;
 use crate::signals::Requests;
 
-/// Compare a plain pool and reservoirs while things go wrong
+/// Compare plain pools and reservoirs while things go wrong
 ///
-/// Two local clusters of Aurora DSQL run in this process, with the same limits: 25 opens a second, and 60 connections
-/// for three instances of a service. The same callers use both: on one side through deadpool, set up as well as it
-/// can be, on the other through reservoirs that share one budget through a table. Then all sessions expire, all
-/// sockets are cut, an instance is killed, and the table is unavailable. Nothing needs to be installed.
+/// Local clusters of Aurora DSQL run in this process, with the same limits: 25 opens a second, and 60 connections for
+/// three instances of a service. The same callers use all of them: on one side through deadpool, set up as well as it
+/// can be, on the other through reservoirs that share one budget through a table; in a build with the feature sqlx,
+/// also through sqlx's pool, which refills. Then all sessions expire, all sockets are cut, an instance is killed, and
+/// the table is unavailable. Nothing needs to be installed.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(
     after_help = "In the live view, q or Esc ends the demo early. The exit status is 0, or 130 after Ctrl-C; \
@@ -115,6 +122,7 @@ impl Demo {
 
 #[cfg(test)]
 mod tests {
+    use super::contender::Contender;
     use super::contest::{Frame, Phase};
     use super::database::Traffic;
     use super::side::Snapshot;
@@ -136,7 +144,16 @@ mod tests {
         let quiet = waits(240, 0, 900, 1_100);
         let side = |ready, opening, total, traffic| {
             let periods = [quiet, total, total, total, total];
-            let figures = Figures { lent: 18, waiting: 312, latest_start: micros(900), total, periods };
+            let latest_start = micros(900);
+            let figures = Figures {
+                lent: 18,
+                waiting: 312,
+                started: 9_300,
+                latest_start,
+                total,
+                periods,
+                ..Figures::default()
+            };
             Snapshot { ready, opening, sessions: 20, figures, traffic }
         };
         let traffic = Traffic { attempts: 140, peak_attempts: 205, opened: 60, refused: 232 };
@@ -145,6 +162,7 @@ mod tests {
         let mut fleet = side(42, 1, waits(8_968, 0, 402, 3_931), traffic);
         fleet.figures.waiting = 0;
         let length = Duration::from_secs(40);
-        Frame { phase: Phase::Over, elapsed: length / 2, length, sides: [plain, fleet] }
+        let sides = Contender::ALL.map(|one| if one == Contender::Reservoir { fleet } else { plain });
+        Frame { phase: Phase::Over, elapsed: length / 2, length, sides }
     }
 }

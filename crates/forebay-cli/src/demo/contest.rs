@@ -1,4 +1,4 @@
-//! Two sides, two clusters with the same limits, the same callers and the same incidents.
+//! A cluster for each side with the same limits, the same callers and the same incidents.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use forebay::rt::{Runtime, TokioRuntime};
 use forebay::{Instant, Seed};
 use parking_lot::Mutex;
 
+use super::contender::{Contender, SIDES};
 use super::incident::{PERIODS, Period, Script, Step};
 use super::page::Page;
 use super::scenario::{ACQUIRE_TIMEOUT, Caller, callers};
@@ -16,7 +17,7 @@ use super::side::{Side, Snapshot};
 
 /// How often the counters of the clusters are read, at least.
 const SAMPLE: Duration = Duration::from_millis(50);
-/// How long both sides may take to open their connections.
+/// How long all sides may take to open their connections.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A contest under way. It goes on in the background until its time is up or it is ended.
@@ -26,7 +27,8 @@ pub(super) struct Contest {
     length: Duration,
     script: Script,
     runtime: TokioRuntime,
-    sides: [Arc<Side>; 2],
+    /// As in [`Contender::ALL`].
+    sides: Vec<Arc<Side>>,
     progress: Mutex<Progress>,
 }
 
@@ -42,7 +44,7 @@ struct Progress {
 /// How far a contest has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Both sides open their connections.
+    /// All sides open their connections.
     Filling,
     /// Callers come.
     Running,
@@ -59,12 +61,18 @@ pub(super) struct Frame {
     pub(super) elapsed: Duration,
     /// For how long callers are to come.
     pub(super) length: Duration,
-    pub(super) sides: [Snapshot; 2],
+    /// As in [`Contender::ALL`].
+    pub(super) sides: [Snapshot; SIDES],
 }
 
 impl Frame {
     pub(super) fn periods(&self) -> [Period; PERIODS] {
         Script::new(self.length).periods()
+    }
+
+    /// Whether this machine was so busy that the waits tell more about it than about the pools.
+    pub(super) fn is_too_busy(&self) -> bool {
+        self.sides.iter().any(|side| side.figures.is_too_busy())
     }
 
     /// The period that it is in.
@@ -81,7 +89,9 @@ impl Contest {
         page: Page,
         runtime: TokioRuntime,
     ) -> anyhow::Result<Arc<Self>> {
-        let sides = [Side::plain(seed, runtime.clone())?, Side::fleet(seed, page, runtime.clone())?];
+        let page = Arc::new(page);
+        let side = |contender| Side::new(contender, seed, &page, runtime.clone());
+        let sides = Contender::ALL.into_iter().map(side).collect::<anyhow::Result<_>>()?;
         let progress = Progress {
             phase: Phase::Filling,
             started_at: Instant::ZERO,
@@ -112,10 +122,10 @@ impl Contest {
             match arrival {
                 Arrival::Caller(caller) => {
                     // In turns, as the side that is first is a little ahead.
-                    first = 1 - first;
+                    first = (first + 1) % SIDES;
                     let (due_at, period) = (start + caller.at, self.script.period_at(caller.at));
-                    for side in [first, 1 - first] {
-                        self.sides[side].admit(caller, due_at, period);
+                    for side in self.sides.iter().cycle().skip(first).take(SIDES) {
+                        side.admit(caller, due_at, period);
                     }
                 }
                 Arrival::Step(step) => self.sides.iter().for_each(|side| side.take(step)),
@@ -144,7 +154,7 @@ impl Contest {
         self.end();
     }
 
-    /// Waits until both sides have opened their connections.
+    /// Waits until all sides have opened their connections.
     fn fill(&self) -> anyhow::Result<()> {
         self.sides.iter().for_each(|side| side.start_all());
         let latest = self.runtime.now() + PATIENCE;
@@ -172,7 +182,7 @@ impl Contest {
         self.pass_to(Phase::Over);
     }
 
-    /// Ends every instance and both clusters. The figures stay.
+    /// Ends every instance and every cluster. The figures stay.
     pub(super) fn stop(&self) -> Option<anyhow::Error> {
         self.end();
         self.sides.iter().for_each(|side| side.stop());
@@ -200,7 +210,7 @@ impl Contest {
             let progress = self.progress.lock();
             (progress.phase, self.elapsed(&progress))
         };
-        let sides = [self.sides[0].snapshot(), self.sides[1].snapshot()];
+        let sides = std::array::from_fn(|side| self.sides[side].snapshot());
         Frame { phase, elapsed, length: self.length, sides }
     }
 }

@@ -15,26 +15,22 @@ use forebay::{Connect, ConnectionMonitor, Instant, OpenError, Rng, Seed};
 use forebay_dsql::{ConnectorParts, Driver, Postgres, PostgresConnection, TokenCache};
 use parking_lot::Mutex;
 
+use super::backoff::{self, Backoff};
 use super::database::Database;
 use super::scenario::{ACQUIRE_TIMEOUT, CONNECTIONS_EACH, draw, seconds};
 
 /// A fifth of the lives' length is random: connections that were opened together do not end together.
-const LIFE: Range<Duration> = Duration::from_millis(10_800)..Duration::from_millis(13_500);
-/// The pause after the first refusal. Each further pause is twice as long, up to the maximum. 100 to 1,000 ms were tried:
-/// callers wait longer.
-const FIRST_BACKOFF: Duration = Duration::from_millis(40);
-const MAX_BACKOFF: Duration = Duration::from_millis(320);
+const LIFE: Range<Duration> = Duration::from_secs(68)..Duration::from_secs(85);
 
 /// How it is set up, in words.
 pub(super) fn settings() -> Vec<(&'static str, String)> {
     let timeout = seconds(ACQUIRE_TIMEOUT);
-    let (first, max) = (FIRST_BACKOFF.as_millis(), MAX_BACKOFF.as_millis());
     let (shortest, longest) = (seconds(LIFE.start), seconds(LIFE.end));
     vec![
         ("connections", format!("{CONNECTIONS_EACH}, opened up front")),
         ("life", format!("{shortest} to {longest}, drawn for each")),
         ("timeouts", format!("wait {timeout}, create {timeout}")),
-        ("refused open", format!("again in {first} to {max} ms")),
+        backoff::setting(),
         ("queue", "first in, first out".to_owned()),
     ]
 }
@@ -44,6 +40,7 @@ pub(super) fn settings() -> Vec<(&'static str, String)> {
 pub(super) struct PlainPool {
     pool: Pool<Opener>,
     runtime: TokioRuntime,
+    backoff: Backoff,
 }
 
 impl PlainPool {
@@ -69,7 +66,7 @@ impl PlainPool {
             .create_timeout(Some(ACQUIRE_TIMEOUT))
             .runtime(deadpool::Runtime::Tokio1)
             .build()?;
-        let this = Self { pool, runtime };
+        let this = Self { pool, runtime: runtime.clone(), backoff: Backoff::new(runtime, seed) };
         // One after another, so that their lives are spread a little more.
         let mut all = Vec::new();
         while all.len() < CONNECTIONS_EACH {
@@ -85,21 +82,11 @@ impl PlainPool {
         rt::within(&self.runtime, ACQUIRE_TIMEOUT, self.get(&self.pool.timeouts())).await?.ok()
     }
 
-    /// A connection. If the cluster refuses to open one, the caller asks the pool again after a pause: it may get one that
-    /// another caller has given back. To try again within `Manager::create` was tried: callers stay with the open that they
-    /// have begun, and the longest waits are half as long again.
+    /// A connection. To try again within `Manager::create` was tried: callers stay with the open that they have begun, and the
+    /// longest waits are half as long again.
     async fn get(&self, timeouts: &Timeouts) -> Result<Object<Opener>, PoolError<OpenError>> {
-        let mut backoff = FIRST_BACKOFF;
-        loop {
-            match self.pool.timeout_get(timeouts).await {
-                Err(PoolError::Backend(_)) => {}
-                outcome => return outcome,
-            }
-            // Half of the pause is random: callers refused together must not come back together.
-            let pause = draw(&mut self.pool.manager().rng.lock(), &(backoff / 2..backoff));
-            self.runtime.sleep_until(self.runtime.now() + pause).await;
-            backoff = (2 * backoff).min(MAX_BACKOFF);
-        }
+        let is_refused = |error: &PoolError<OpenError>| matches!(error, PoolError::Backend(_));
+        self.backoff.get(|| self.pool.timeout_get(timeouts), is_refused).await
     }
 
     /// Connections that no caller has and that are not dead: deadpool notices a dead one only when it is asked for.

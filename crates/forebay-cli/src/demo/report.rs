@@ -8,10 +8,11 @@ use forebay::rt::Runtime;
 use forebay_sim::grouped;
 use serde_json::{Map, Value, json};
 
+use super::contender::{Contender, SIDES};
 use super::contest::{Contest, Frame, Phase};
 use super::incident::{Incident, Period};
 use super::scenario::{self, millis, seconds};
-use super::side::{NAMES, Snapshot, settings};
+use super::side::Snapshot;
 use super::tally::Waits;
 use crate::output::{WIDTH, wrap};
 use crate::signals::{Ending, Requests};
@@ -53,14 +54,14 @@ pub(super) async fn progress(
     }
 }
 
-/// The scenario, both sides' settings, and where the live page is.
+/// The scenario, the settings of all sides, and where the live page is.
 fn setup(url: &str) -> String {
-    let side = |side| {
-        let words: Vec<_> =
-            settings(side).into_iter().map(|(name, value)| format!("{name}: {value}")).collect();
-        format!("{}: {}", NAMES[side], words.join("; "))
+    let side = |contender: Contender| {
+        let words = contender.settings().into_iter().map(|(name, value)| format!("{name}: {value}"));
+        format!("{}: {}\n", contender.name(), words.collect::<Vec<_>>().join("; "))
     };
-    wrap(&format!("{}\n{}\n{}\nlive page: {url}\n", scenario::line(), side(0), side(1)), WIDTH)
+    let sides: String = Contender::ALL.map(side).concat();
+    wrap(&format!("{}\n{sides}live page: {url}\n", scenario::line()), WIDTH)
 }
 
 fn announcement(incident: Incident) -> String {
@@ -74,84 +75,112 @@ pub(super) fn number_of(incident: Incident) -> usize {
 
 /// How far the contest is.
 fn tick(frame: &Frame) -> String {
-    let [plain, fleet] = &frame.sides;
+    let sides = || Contender::ALL.into_iter().zip(&frame.sides);
     if frame.phase == Phase::Filling {
-        let (one, other) = (plain.sessions, fleet.sessions);
-        return format!("filling: deadpool {one}, forebay {other} of {} open\n", scenario::CONNECTIONS);
+        let open = sides().map(|(contender, side)| format!("{} {}", contender.short_name(), side.sessions));
+        let open: Vec<_> = open.collect();
+        return format!("filling: {} of {} open\n", open.join(", "), scenario::CONNECTIONS);
     }
-    let time = format!("{:>4} of {} s", frame.elapsed.as_secs(), frame.length.as_secs());
-    let side = |time: &str, name: &str, side: &Snapshot| {
+    let mut time = format!("{:>4} of {} s", frame.elapsed.as_secs(), frame.length.as_secs());
+    let mut text = String::new();
+    for (contender, side) in sides() {
         let (failed, slow) = (grouped(side.figures.total.failed), grouped(side.figures.total.slow));
-        let (max, opens) = (millis(side.figures.total.max), side.traffic.attempts);
-        format!("{time} | {name}: {failed} failed, {slow} slow, max {max}, {opens} opens/s\n")
-    };
-    side(&time, "deadpool", plain) + &side(&" ".repeat(time.len()), "forebay", fleet)
+        let (name, max, opens) =
+            (contender.short_name(), millis(side.figures.total.max), side.traffic.attempts);
+        text += &format!("{time} | {name}: {failed} failed, {slow} slow, max {max}, {opens} opens/s\n");
+        time = " ".repeat(time.len());
+    }
+    text
 }
 
-/// A table of both sides by incident, what it means, and where to go next.
+/// A table of all sides by incident, what it means, and where to go next.
 pub(super) fn comparison(seed: Seed, frame: &Frame) -> String {
-    let [plain, fleet] = &frame.sides;
     let tenths =
         Duration::from_millis(100) * u32::try_from(frame.elapsed.as_millis() / 100).unwrap_or(u32::MAX);
-    let (callers, length) = (grouped(fleet.figures.total.acquires), seconds(tenths));
+    let callers = frame.sides.iter().map(|side| side.figures.total.acquires).max().unwrap_or(0);
+    let (callers, length) = (grouped(callers), seconds(tenths));
     let mut text = format!("\n  {callers} callers to each side in {length}, seed {}\n\n", seed.number());
-    text += &format!("  {:<22}{:>16}{:>19}{:>19}\n", "", "failed acquires", "p99 wait", "longest wait");
-    let names = format!("{:>9}{:>9}", "deadpool", "forebay");
-    text += &format!("  {:<22}{}\n", "", [&*names, &*names, &*names].join(" "));
-    let mut row = |name: &str, [plain, fleet]: [&Waits; 2]| {
-        let pair = |figure: fn(&Waits) -> String| format!("{:>9}{:>9}", figure(plain), figure(fleet));
-        let cells = [
-            pair(|waits| grouped(waits.failed)),
-            pair(|waits| short_millis(waits.p99)),
-            pair(|waits| short_millis(waits.max)),
-        ];
-        text += &format!("  {name:<22}{}\n", cells.join(" "));
+    let mut row = |[name, pool, failed, slow, p99, longest]: [&str; 6]| {
+        text += &format!("  {name:<22}{pool:<10}{failed:>10}{slow:>10}{p99:>12}{longest:>14}\n");
+    };
+    row(["", "", "failed", "slow", "p99 wait", "longest wait"]);
+    let mut rows = |name: &str, waits: &dyn Fn(&Snapshot) -> Waits| {
+        let mut name = name;
+        for (contender, side) in Contender::ALL.into_iter().zip(&frame.sides) {
+            let waits = waits(side);
+            let (failed, slow) = (grouped(waits.failed), grouped(waits.slow));
+            row([name, contender.short_name(), &failed, &slow, &millis(waits.p99), &millis(waits.max)]);
+            name = "";
+        }
     };
     for (period, Period { from, incident, .. }) in frame.periods().into_iter().enumerate() {
         if from <= frame.elapsed {
             let name = incident.map_or("quiet".to_owned(), |incident| {
                 format!("{} {}", number_of(incident), incident.title())
             });
-            row(&name, [&plain.figures.periods[period], &fleet.figures.periods[period]]);
+            rows(&name, &|side| side.figures.periods[period]);
         }
     }
-    row("total", [&plain.figures.total, &fleet.figures.total]);
+    rows("total", &|side| side.figures.total);
     text.push('\n');
-    let mut counts = |name: &str, figure: fn(&Snapshot) -> u64, note: &str| {
-        let (one, other) = (grouped(figure(plain)), grouped(figure(fleet)));
-        text += &format!("  {name}: {} {one}, {} {other}{note}\n", NAMES[0], NAMES[1]);
-    };
-    let allowed = format!(" (limit {}, burst {})", scenario::OPENS_PER_SECOND, scenario::BURST);
-    counts("most opens in a second", |side| side.traffic.peak_attempts, &allowed);
-    counts("opens that were refused", |side| side.traffic.refused, "");
-    counts("queries on a connection that was lost", |side| side.figures.total.failed_queries, "");
-    if plain.figures.total.lost + fleet.figures.total.lost > 0 {
-        counts("callers that ended with the killed instance", |side| side.figures.total.lost, "");
-    }
-    // This is not expected: it is only shown if it happened.
-    if plain.figures.waiting + fleet.figures.waiting > 0 {
-        counts("still waiting at the end", |side| side.figures.waiting as u64, "");
-    }
-    let late = plain.figures.latest_start.max(fleet.figures.latest_start);
-    if late >= scenario::SLOW {
-        let late = millis(late);
-        text += &format!("\n  This machine is busy: it started callers up to {late} late, on both sides.\n");
-    }
-    let meaning = if frame.elapsed < frame.length {
-        "It was ended early, so not every incident has been."
+    text += &counts(frame);
+    let meaning = if frame.is_too_busy() {
+        let late = |side: &Snapshot| (side.figures.late_starts, side.figures.latest_start);
+        let (count, latest) = frame.sides.iter().map(late).max().unwrap_or_default();
+        format!(
+            "This machine was too busy for a comparison: it started {} callers of one side more than {} late, up to {}. Their waits \
+             say more about the machine than about the pools. Run it again, with --release and while nothing else runs.",
+            grouped(count),
+            millis(scenario::SLOW),
+            millis(latest),
+        )
+    } else if frame.elapsed < frame.length {
+        "It was ended early, so not every incident has been.".to_owned()
     } else {
-        "What you saw: each incident takes connections from both sides. A plain pool opens new ones when callers ask for \
+        "What you saw: each incident takes connections from all sides. A plain pool opens new ones when callers ask for \
          them: the rush that follows finds too few, and the cluster refuses most attempts. The reservoirs have refilled by \
-         then, at the rate that the cluster accepts. Under a steady load without rushes, a plain pool waits less after a loss \
-         of all connections: it takes the cluster's whole burst, of which a fleet's budget keeps a part back."
+         then, at the rate that the cluster accepts."
+            .to_owned()
+    };
+    let more = if cfg!(feature = "sqlx") {
+        ""
+    } else {
+        "With sqlx's pool, which refills: cargo run --release --features sqlx -- demo\n"
     };
     let next = "Next: README.md shows the reservoir in a program of your own; docs/ is the manual.";
-    text + "\n" + &wrap(&format!("{meaning}\n{next}\n"), WIDTH)
+    text + "\n" + &wrap(&format!("{meaning}\n{more}{next}\n"), WIDTH)
 }
 
-/// A wait in a narrow column.
-fn short_millis(wait: Duration) -> String {
-    millis(wait).replace(" ms", "ms")
+/// What was counted in the whole run: a column for each side.
+fn counts(frame: &Frame) -> String {
+    let line = |name: &str, cells: [String; SIDES]| {
+        let cells: String = cells.map(|cell| format!("{cell:>11}")).concat();
+        format!("  {name:<44}{cells}\n")
+    };
+    let count = |name: &str, figure: fn(&Snapshot) -> u64| {
+        line(name, frame.sides.each_ref().map(|side| grouped(figure(side))))
+    };
+    let mut text = line("", Contender::ALL.map(|contender| contender.short_name().to_owned()));
+    let (limit, burst) = (scenario::OPENS_PER_SECOND, scenario::BURST);
+    let most = format!("most opens in a second (limit {limit}, burst {burst})");
+    text += &count(&most, |side| side.traffic.peak_attempts);
+    text += &count("opens that were refused", |side| side.traffic.refused);
+    text += &count("queries on a connection that was lost", |side| side.figures.total.failed_queries);
+    // These are only shown if they happened.
+    let any = |figure: fn(&Snapshot) -> u64| frame.sides.iter().any(|side| figure(side) > 0);
+    for (name, figure) in [
+        (
+            "callers that ended with the killed instance",
+            (|side| side.figures.total.lost) as fn(&Snapshot) -> u64,
+        ),
+        ("callers still waiting at the end", |side| side.figures.waiting as u64),
+        ("callers that this machine started late", |side| side.figures.late_starts),
+    ] {
+        if any(figure) {
+            text += &count(name, figure);
+        }
+    }
+    text
 }
 
 /// One JSON object, and a line end.
@@ -168,13 +197,14 @@ pub(super) fn record(seed: Seed, frame: &Frame, ending: Ending) -> String {
             "max_ms": number(waits.max),
         })
     };
-    let side = |side: usize| {
-        let Snapshot { figures, traffic, .. } = &frame.sides[side];
+    let side = |contender: Contender, Snapshot { figures, traffic, .. }: &Snapshot| {
+        let settings = contender.settings().into_iter();
         let settings: Map<_, _> =
-            settings(side).into_iter().map(|(name, value)| (name.replace(' ', "_"), value.into())).collect();
+            settings.map(|(name, value)| (name.replace(' ', "_"), value.into())).collect();
         let mut record = waits(&figures.total);
         record["settings"] = Value::Object(settings);
         record["latest_start_ms"] = number(figures.latest_start).into();
+        record["late_starts"] = figures.late_starts.into();
         record["opens"] = traffic.opened.into();
         record["refused_opens"] = traffic.refused.into();
         record["peak_opens_per_second"] = traffic.peak_attempts.into();
@@ -183,16 +213,18 @@ pub(super) fn record(seed: Seed, frame: &Frame, ending: Ending) -> String {
     let periods = frame.periods().into_iter().enumerate().filter(|(_, period)| period.from <= frame.elapsed);
     let incidents: Vec<_> = periods
         .map(|(index, Period { from, to, incident })| {
-            json!({
+            let mut record = json!({
                 "incident": incident.map_or("quiet", Incident::word),
                 "from_seconds": from.as_secs_f64(),
                 "to_seconds": to.min(frame.elapsed).as_secs_f64(),
-                "deadpool": waits(&frame.sides[0].figures.periods[index]),
-                "reservoir": waits(&frame.sides[1].figures.periods[index]),
-            })
+            });
+            for (contender, side) in Contender::ALL.into_iter().zip(&frame.sides) {
+                record[contender.word()] = waits(&side.figures.periods[index]);
+            }
+            record
         })
         .collect();
-    let record: Value = json!({
+    let mut record: Value = json!({
         "seed": seed.number(),
         "seconds": frame.length.as_secs(),
         "measured_seconds": frame.elapsed.as_secs_f64(),
@@ -213,10 +245,12 @@ pub(super) fn record(seed: Seed, frame: &Frame, ending: Ending) -> String {
         },
         "slow_over_ms": number(scenario::SLOW),
         "acquire_timeout_ms": number(scenario::ACQUIRE_TIMEOUT),
+        "machine_too_busy": frame.is_too_busy(),
         "incidents": incidents,
-        "deadpool": side(0),
-        "reservoir": side(1),
     });
+    for (contender, snapshot) in Contender::ALL.into_iter().zip(&frame.sides) {
+        record[contender.word()] = side(contender, snapshot);
+    }
     format!("{record:#}\n")
 }
 
@@ -241,13 +275,21 @@ mod tests {
     #[test]
     fn the_table_reads_at_a_glance() {
         let text = text(&over());
-        let line = |name: &str| text.lines().find(|line| line.contains(name)).unwrap_or_default();
-        let words = |name: &str| line(name).split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(words("all sockets are cut"), "2 all sockets are cut 1,015 0 191ms 0.40ms 1,002ms 3.93ms");
-        assert_eq!(words("total"), "total 1,015 0 191ms 0.40ms 1,002ms 3.93ms");
-        assert_eq!(words("quiet"), "quiet 0 0 0.90ms 0.90ms 1.10ms 1.10ms");
-        assert!(line("most opens").ends_with("205, forebay 26 (limit 25, burst 10)"), "{text}");
-        assert_eq!(words("still waiting"), "still waiting at the end: deadpool 0.13 312, forebay 0");
+        // From the line with this name on, up to that of the last side.
+        let rows = |name: &str| {
+            let rows = text.lines().skip_while(|line| !line.contains(name)).take(SIDES);
+            rows.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+        };
+        let cut = rows("all sockets are cut");
+        assert_eq!(cut[0], "2 all sockets are cut deadpool 1,015 1,015 191 ms 1,002 ms");
+        assert_eq!(cut[SIDES - 1], "forebay 0 0 0.40 ms 3.93 ms");
+        assert_eq!(rows("total")[0], "total deadpool 1,015 1,015 191 ms 1,002 ms");
+        assert_eq!(rows("quiet")[0], "quiet deadpool 0 0 0.90 ms 1.10 ms");
+        let ends = |name: &str| {
+            (rows(name)[0].contains(" 205 ") || rows(name)[0].contains(" 312 "), rows(name)[0].clone())
+        };
+        assert!(ends("most opens in a second (limit 25, burst 10)").1.ends_with(" 26"), "{text}");
+        assert!(ends("still waiting").0 && ends("still waiting").1.ends_with(" 0"), "{text}");
         assert!(text.contains("What you saw") && text.contains("README.md"), "{text}");
         assert!(!text.contains("busy") && !text.contains("killed instance"), "{text}");
     }
@@ -256,6 +298,7 @@ mod tests {
     fn every_line_fits_into_80_columns() {
         let mut busy = over();
         busy.sides[0].figures.latest_start = Duration::from_millis(21);
+        busy.sides[0].figures.late_starts = 1_234;
         busy.sides[0].figures.total.lost = 12_345;
         let mut long = frame();
         (long.phase, long.length, long.elapsed) =
@@ -277,18 +320,32 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_machine_is_reported() {
+    fn on_a_busy_machine_there_is_no_comparison() {
         let mut frame = over();
-        frame.sides[0].figures.latest_start = Duration::from_millis(21);
-        assert!(text(&frame).contains("up to 21.0 ms late"));
+        let last = frame.sides.last_mut().unwrap();
+        (last.figures.late_starts, last.figures.latest_start) = (93, Duration::from_millis(21));
+        assert!(!text(&frame).contains("too busy"), "one in a hundred");
+        assert!(text(&frame).contains("callers that this machine started late"));
+        frame.sides.last_mut().unwrap().figures.late_starts = 94;
+        let shown = text(&frame).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            shown.contains("started 94 callers of one side more than 5.00 ms late, up to 21.0 ms"),
+            "{shown}"
+        );
+        assert!(!shown.contains("What you saw"), "{shown}");
+        let record: Value = serde_json::from_str(&record(Seed::new(42), &frame, Ending::Complete)).unwrap();
+        assert_eq!(
+            (&record["machine_too_busy"], &record["reservoir"]["late_starts"]),
+            (&json!(true), &json!(94))
+        );
     }
 
     #[test]
-    fn the_record_has_both_sides_and_every_incident() {
+    fn the_record_has_all_sides_and_every_incident() {
         let record = record(Seed::new(42), &over(), Ending::Complete);
         let record: Value = serde_json::from_str(&record).unwrap();
         assert_eq!((&record["seed"], &record["seconds"]), (&json!(42), &json!(40)));
-        assert_eq!(record["ending"], "complete");
+        assert_eq!((&record["ending"], &record["machine_too_busy"]), (&json!("complete"), &json!(false)));
         assert_eq!(
             (&record["deadpool"]["failed_acquires"], &record["deadpool"]["p99_ms"]),
             (&json!(1015), &json!(191.0))
@@ -307,7 +364,7 @@ mod tests {
 
     #[test]
     fn each_setting_fits_into_half_of_80_columns() {
-        for (name, value) in [settings(0), settings(1)].concat() {
+        for (name, value) in Contender::ALL.map(Contender::settings).concat() {
             assert!(name.len() + 2 + value.len() <= 38, "{name}: {value}");
         }
     }

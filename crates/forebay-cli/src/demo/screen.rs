@@ -12,19 +12,21 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Gauge, Paragraph, Widget, Wrap};
 
+use super::contender::{Contender, SIDES};
 use super::contest::{Contest, Frame, Phase};
 use super::incident::Incident;
 use super::report;
 use super::scenario::{self, CONNECTIONS, OPENS_PER_SECOND, millis};
-use super::side::{NAMES, Snapshot, settings};
+use super::side::Snapshot;
+use crate::output::wrap;
 use crate::signals::{Ending, Requests};
 
 /// How often the view is drawn, and how long a key may go unnoticed.
 const REDRAW: Duration = Duration::from_millis(100);
 /// A smaller terminal only has room for words.
-const LEAST: (u16, u16) = (38, 12);
+const LEAST: (u16, u16) = (38, if SIDES > 2 { 18 } else { 12 });
 /// On a narrower terminal, one side is above the other.
-const WIDE: u16 = 70;
+const WIDE: u16 = if SIDES > 2 { 78 } else { 70 };
 const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 /// The top of the chart, in multiples of the limit, for both sides. It cuts off higher bars; the title has
 /// the peak.
@@ -100,10 +102,15 @@ fn render(frame: &Frame, history: &History, url: &str, area: Rect, buffer: &mut 
     gauge(frame).render(progress, buffer);
     headline(frame).render(news, buffer);
     Paragraph::new(scenario::line()).dim().wrap(Wrap { trim: true }).render(foot_area, buffer);
-    let halves = [Constraint::Fill(1), Constraint::Fill(1)];
-    let halves = if is_wide { Layout::horizontal(halves) } else { Layout::vertical(halves) };
-    for (side, area) in halves.areas::<2>(sides).into_iter().enumerate() {
-        render_side(side, frame, history, area, buffer);
+    let parts = [Constraint::Fill(1); SIDES];
+    let parts = if is_wide { Layout::horizontal(parts) } else { Layout::vertical(parts) };
+    let areas = parts.areas::<SIDES>(sides);
+    let texts = std::array::from_fn::<_, SIDES, _>(|side| Text::of(side, frame, areas[side].width));
+    // The charts of all sides begin and end in the same rows.
+    let rows = |rows: fn(&Text) -> usize| texts.iter().map(rows).max().unwrap_or(0);
+    let rows = [rows(|text| text.words.len()), rows(|text| text.settings.len())];
+    for (side, (text, area)) in texts.into_iter().zip(areas).enumerate() {
+        render_side(side, text, rows, frame, history, area, buffer);
     }
 }
 
@@ -111,6 +118,10 @@ fn render(frame: &Frame, history: &History, url: &str, area: Rect, buffer: &mut 
 fn headline(frame: &Frame) -> Line<'static> {
     match (frame.phase, frame.period().incident) {
         (Phase::Filling, _) => Line::from("three instances on each side open their connections").dim(),
+        _ if frame.is_too_busy() => {
+            Line::from("this machine is too busy: what is shown says more about it than about the pools")
+                .red()
+        }
         (_, None) => Line::from("quiet: all is well").dim(),
         (_, Some(incident)) => {
             let number = format!("{} of {} ", report::number_of(incident), Incident::ALL.len());
@@ -121,24 +132,23 @@ fn headline(frame: &Frame) -> Line<'static> {
 
 /// The most important first.
 fn render_words(frame: &Frame, area: Rect, buffer: &mut Buffer) {
-    let side = |name: &str, snapshot: &Snapshot| {
-        let failed = format!("{name} {} failed", grouped(snapshot.figures.total.failed));
+    let side = |(contender, snapshot): (Contender, &Snapshot)| {
+        let failed = format!("{} {} failed", contender.short_name(), grouped(snapshot.figures.total.failed));
         Line::from(if snapshot.figures.total.failed > 0 { failed.red() } else { failed.green() })
     };
-    let lines = vec![
-        side("deadpool", &frame.sides[0]),
-        side("forebay", &frame.sides[1]),
+    let mut lines: Vec<Line<'_>> = Contender::ALL.into_iter().zip(&frame.sides).map(side).collect();
+    lines.extend([
         headline(frame),
         Line::from(format!("{} of {} s", frame.elapsed.as_secs(), frame.length.as_secs())),
         Line::from("q ends").dim(),
-    ];
+    ]);
     Paragraph::new(lines).render(area, buffer);
 }
 
 fn gauge(frame: &Frame) -> Gauge<'static> {
     let (ratio, label) = match frame.phase {
         Phase::Filling => {
-            let open = frame.sides[0].sessions.min(frame.sides[1].sessions);
+            let open = frame.sides.iter().map(|side| side.sessions).min().unwrap_or(0);
             (0.0, format!("opening the first connections: {open} of {CONNECTIONS}"))
         }
         Phase::Running => {
@@ -151,10 +161,39 @@ fn gauge(frame: &Frame) -> Gauge<'static> {
     Gauge::default().ratio(ratio).label(label).gauge_style(Style::new().blue().on_dark_gray())
 }
 
-/// Bars, figures, opens over time and settings, as far as there is room: the most important stay longest.
-fn render_side(side: usize, frame: &Frame, history: &History, area: Rect, buffer: &mut Buffer) {
+/// The text of a side, in lines that fit into its frame.
+struct Text {
+    words: Vec<Line<'static>>,
+    settings: Vec<Line<'static>>,
+}
+
+impl Text {
+    fn of(side: usize, frame: &Frame, width: u16) -> Self {
+        // Without the border.
+        let width = width.saturating_sub(2).max(1);
+        let settings = Contender::ALL[side].settings().into_iter();
+        let settings: String = settings.map(|(name, value)| format!("{name}: {value}\n")).collect();
+        let settings = wrap(&settings, usize::from(width));
+        Self {
+            words: words(&frame.sides[side], width),
+            settings: settings.lines().map(|line| Line::from(line.to_owned())).collect(),
+        }
+    }
+}
+
+/// Bars, figures, opens over time and settings, as far as there is room: the most important stay longest. `rows` are those of
+/// the figures and of the settings.
+fn render_side(
+    side: usize,
+    text: Text,
+    rows: [usize; 2],
+    frame: &Frame,
+    history: &History,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
     let snapshot = &frame.sides[side];
-    let border = Block::bordered().title(format!(" {} ", NAMES[side]).bold());
+    let border = Block::bordered().title(format!(" {} ", Contender::ALL[side].name()).bold());
     let inner = border.inner(area);
     border.render(area, buffer);
     let bars = [
@@ -163,11 +202,11 @@ fn render_side(side: usize, frame: &Frame, history: &History, area: Rect, buffer
         ("opening", snapshot.opening, Color::Yellow),
         ("waiting", snapshot.figures.waiting, Color::Red),
     ]
-    .map(|(name, number, color)| bar(name, number, color, inner.width));
-    let settings = settings(side).into_iter().map(|(name, value)| Line::from(format!("{name}: {value}")));
-    let (bars, words, settings) = (bars.to_vec(), words(snapshot, inner.width), settings.collect::<Vec<_>>());
+    .map(|(name, number, color)| bar(name, number, color, inner.width))
+    .to_vec();
+    let Text { words, settings } = text;
     let [bars_height, words_height, settings_height] =
-        [&bars, &words, &settings].map(|lines| u16::try_from(lines.len()).unwrap_or(u16::MAX));
+        [bars.len(), rows[0], rows[1]].map(|rows| u16::try_from(rows).unwrap_or(u16::MAX));
     let mut left = inner.height.saturating_sub(words_height);
     let mut fit = |rows: u16, spare: u16| {
         let given = if left < rows + spare { 0 } else { rows };
@@ -185,8 +224,9 @@ fn render_side(side: usize, frame: &Frame, history: &History, area: Rect, buffer
     Paragraph::new(settings).dim().render(settings_area, buffer);
     if title.height > 0 {
         let (now, peak) = (snapshot.traffic.attempts, snapshot.traffic.peak_attempts);
-        Line::from(format!("opens a second {now}, peak {peak}, limit {OPENS_PER_SECOND}"))
-            .render(title, buffer);
+        let text = format!("opens a second {now}, peak {peak}, limit {OPENS_PER_SECOND}");
+        let short = format!("opens/s {now}, peak {peak}");
+        Line::from(if text.len() > usize::from(title.width) { short } else { text }).render(title, buffer);
         if snapshot.figures.total.failed > 0 && title.width > 46 {
             Line::from("× failed").right_aligned().red().render(title, buffer);
         }
@@ -206,24 +246,42 @@ fn bar(name: &str, number: usize, color: Color, width: u16) -> Line<'static> {
     ])
 }
 
+/// The figures, each group on a line of its own, or on more where it does not fit.
 fn words(snapshot: &Snapshot, width: u16) -> Vec<Line<'static>> {
     let total = &snapshot.figures.total;
     let failed = format!("failed {}", grouped(total.failed));
     let failed = if total.failed > 0 { failed.red().bold() } else { failed.green().bold() };
-    let slow = format!("   slow {} of {}", grouped(total.slow), grouped(total.acquires));
-    let waits = [("p50", total.p50), ("p99", total.p99), ("max", total.max)].map(|(name, wait)| {
-        format!("{name} {}", if total.acquires > 0 { millis(wait) } else { "-".to_owned() })
+    let slow = format!("slow {} of {}", grouped(total.slow), grouped(total.acquires));
+    let [p50, p99, max] = [("p50", total.p50), ("p99", total.p99), ("max", total.max)].map(|(name, wait)| {
+        Span::raw(format!("{name} {}", if total.acquires > 0 { millis(wait) } else { "-".to_owned() }))
     });
-    let mut line = waits.join("  ");
-    if line.len() > usize::from(width) {
-        line = waits.join(" ");
-    }
     let (opened, refused) = (grouped(snapshot.traffic.opened), grouped(snapshot.traffic.refused));
-    vec![
-        Line::from(vec![failed, slow.into()]),
-        Line::from(line),
-        Line::from(format!("opened {opened}   refused {refused}")),
+    [
+        vec![failed, slow.into()],
+        vec![p50, p99, max],
+        vec![format!("opened {opened}").into(), format!("refused {refused}").into()],
     ]
+    .into_iter()
+    .flat_map(|group| packed(group, usize::from(width)))
+    .collect()
+}
+
+/// The words on as few lines as they fit on, with two spaces between them, or one where that saves a line.
+fn packed(words: Vec<Span<'static>>, width: usize) -> Vec<Line<'static>> {
+    let lines = |space: &'static str| {
+        let mut lines: Vec<Line<'static>> = Vec::new();
+        for word in words.clone() {
+            match lines.last_mut() {
+                Some(line) if line.width() + space.len() + word.width() <= width => {
+                    line.spans.extend([Span::raw(space), word]);
+                }
+                _ => lines.push(Line::from(word)),
+            }
+        }
+        lines
+    };
+    let (wide, narrow) = (lines("  "), lines(" "));
+    if narrow.len() < wide.len() { narrow } else { wide }
 }
 
 /// Opens a second over the whole run, a line at the server's limit, and a mark below the columns in which
@@ -254,7 +312,7 @@ fn render_chart(columns: &[Column], area: Rect, buffer: &mut Buffer) {
 
 /// The frames seen while callers came, in the order of time.
 #[derive(Debug, Default)]
-struct History(Vec<(Duration, [Column; 2])>);
+struct History(Vec<(Duration, [Column; SIDES])>);
 
 /// One column of a chart; also one sample, in which `failed` counts from the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -270,7 +328,7 @@ impl History {
         if frame.phase == Phase::Running {
             let sample =
                 |side: &Snapshot| Column { opens: side.traffic.attempts, failed: side.figures.total.failed };
-            self.0.push((frame.elapsed, [sample(&frame.sides[0]), sample(&frame.sides[1])]));
+            self.0.push((frame.elapsed, frame.sides.each_ref().map(sample)));
         }
     }
 
@@ -301,8 +359,6 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::demo::database::Traffic;
-    use crate::demo::tally::{Figures, Waits};
     use crate::demo::tests::frame;
 
     /// The screen as text, after a run.
@@ -355,26 +411,41 @@ mod tests {
                 "failed 0",
                 "p99",
                 "max 1,002 ms",
-                "limit 25",
                 "s left of 40 s",
                 "2 of 4 all sockets are cut",
                 "http://127.0.0.1:9464/",
                 "q ends",
-                "sessions end after 15 s",
-                "guard window",
-                "timeouts",
+                "25 opens a second",
+                "sessions end after 90 s",
             ] {
                 assert!(text.contains(word), "{width}x{height} lacks {word}:\n{text}");
+            }
+            // Three sides have no room for their settings on a small screen.
+            if SIDES == 2 || height > 24 {
+                assert!(text.contains("guard window") && text.contains("timeouts"), "{text}");
             }
         }
     }
 
     #[test]
-    fn three_long_waits_fit_into_half_of_80_columns() {
-        let mut frame = in_phase(Phase::Running);
-        frame.sides[0].figures.total.p99 = Duration::from_millis(1_000);
-        let text = screen(80, 24, frame);
-        assert!(text.contains("p50 0.11 ms p99 1,000 ms max 1,002 ms"), "{text}");
+    fn figures_take_as_few_lines_as_they_fit_on() {
+        let mut snapshot = in_phase(Phase::Running).sides[0];
+        snapshot.figures.total.p99 = Duration::from_millis(1_000);
+        let lines = |width| words(&snapshot, width).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let half = [
+            "failed 1,015  slow 1,015 of 8,968",
+            "p50 0.11 ms p99 1,000 ms max 1,002 ms",
+            "opened 60  refused 232",
+        ];
+        assert_eq!(lines(38), half, "one space where two would take another line");
+        let third = [
+            "failed 1,015",
+            "slow 1,015 of 8,968",
+            "p50 0.11 ms p99 1,000 ms",
+            "max 1,002 ms",
+            "opened 60  refused 232",
+        ];
+        assert_eq!(lines(24), third);
     }
 
     #[test]
@@ -388,8 +459,12 @@ mod tests {
         assert!(screen(80, 24, in_phase(Phase::Filling)).contains("opening the first connections: 20 of 60"));
     }
 
+    #[cfg(feature = "sqlx")]
     #[test]
     fn the_readme_shows_this_screen() {
+        use crate::demo::database::Traffic;
+        use crate::demo::tally::{Figures, Waits};
+
         let micros = Duration::from_micros;
         let side = |[ready, lent, opening, waiting]: [usize; 4], total, traffic| Snapshot {
             ready,
@@ -398,31 +473,37 @@ mod tests {
             figures: Figures { lent, waiting, total, ..Figures::default() },
             traffic,
         };
-        let total = Waits {
-            acquires: 3_613,
-            slow: 1_934,
-            p50: micros(15_400),
-            p99: micros(814_000),
-            max: micros(1_604_000),
+        let waits = |acquires, slow, [p50, p99, max]: [u64; 3]| Waits {
+            acquires,
+            slow,
+            p50: micros(p50),
+            p99: micros(p99),
+            max: micros(max),
             ..Waits::default()
         };
-        let traffic = Traffic { attempts: 412, peak_attempts: 673, opened: 118, refused: 1_333 };
-        let deadpool = side([0, 58, 2, 95], total, traffic);
-        let total = Waits {
-            acquires: 3_708,
-            slow: 226,
-            p50: micros(210),
-            p99: micros(163_000),
-            max: micros(489_000),
-            ..Waits::default()
+        let traffic = |[attempts, peak_attempts, opened, refused]: [u64; 4]| Traffic {
+            attempts,
+            peak_attempts,
+            opened,
+            refused,
         };
-        let traffic = Traffic { attempts: 6, peak_attempts: 25, opened: 202, refused: 0 };
-        let reservoir = side([17, 43, 0, 0], total, traffic);
-        let text = screen(100, 30, Frame { sides: [deadpool, reservoir], ..in_phase(Phase::Running) });
+        let deadpool = side(
+            [0, 50, 10, 312],
+            waits(3_109, 2_013, [130_000, 831_000, 1_347_000]),
+            traffic([322, 357, 109, 685]),
+        );
+        let sqlx = side(
+            [0, 58, 2, 261],
+            waits(3_160, 1_760, [26_800, 584_000, 1_005_000]),
+            traffic([120, 142, 118, 223]),
+        );
+        let reservoir =
+            side([2, 58, 0, 15], waits(3_406, 1_185, [1_690, 55_300, 81_500]), traffic([0, 30, 121, 0]));
+        let text = screen(100, 30, Frame { sides: [deadpool, sqlx, reservoir], ..in_phase(Phase::Running) });
         let readme = include_str!("../../../../README.md");
         let shown: Vec<_> = readme.lines().filter(|line| line.starts_with(['┌', '│', '└'])).collect();
-        assert_eq!(shown.len(), 10);
-        assert!(text.contains(&shown[..9].join("\n")) && text.contains(shown[9]), "{text}");
+        assert_eq!(shown.len(), 11);
+        assert!(text.contains(&shown[..10].join("\n")) && text.contains(shown[10]), "{text}");
     }
 
     #[test]
@@ -437,7 +518,7 @@ mod tests {
 
     fn history(samples: &[(u64, u64, u64)]) -> History {
         let sample = |(at, opens, failed): &(u64, u64, u64)| {
-            (Duration::from_secs(*at), [Column { opens: *opens, failed: *failed }; 2])
+            (Duration::from_secs(*at), [Column { opens: *opens, failed: *failed }; SIDES])
         };
         History(samples.iter().map(sample).collect())
     }

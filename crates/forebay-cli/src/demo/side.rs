@@ -1,35 +1,32 @@
 //! One side of the demo: three instances of a service, their cluster, and their callers.
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool::managed::Object;
 use forebay::rt::{Runtime, TokioRuntime};
 use forebay::{Instant, Seed};
-use forebay_dsql::{PooledConnection, Postgres, PostgresConnection};
+use forebay_dsql::{PooledConnection, Postgres};
 use parking_lot::{Mutex, RwLock};
+#[cfg(feature = "sqlx")]
+use sqlx::Executor as _;
 
+use super::contender::Contender;
 use super::database::{Database, Traffic};
-use super::fleet::{self, FleetPool, SharedTable};
+use super::fleet::{FleetPool, SharedTable};
 use super::incident::Step;
 use super::page::Page;
-use super::plain::{self, Opener, PlainPool};
+use super::plain::{Opener, PlainPool};
 use super::process::Process;
 use super::scenario::{CONNECTIONS, Caller, INSTANCES, VICTIM};
+#[cfg(feature = "sqlx")]
+use super::sqlx_pool::SqlxPool;
 use super::tally::{Figures, Tally, Visit};
-
-/// The two sides, in the order in which everything shows them.
-pub(super) const NAMES: [&str; 2] = ["deadpool 0.13", "forebay"];
-
-/// How the side at this place in [`NAMES`] is set up, in words.
-pub(super) fn settings(side: usize) -> Vec<(&'static str, String)> {
-    if side == 0 { plain::settings() } else { fleet::settings() }
-}
 
 /// A side and its callers.
 #[derive(Debug)]
 pub(super) struct Side {
+    contender: Contender,
     seed: Seed,
     database: Database,
     /// What only reservoirs have.
@@ -45,7 +42,7 @@ pub(super) struct Side {
 #[derive(Debug)]
 struct Fleet {
     table: SharedTable,
-    page: Page,
+    page: Arc<Page>,
 }
 
 /// One instance of the service.
@@ -61,6 +58,8 @@ struct Instance {
 #[allow(clippy::large_enum_variant, reason = "there are three")]
 enum Pool {
     Plain(PlainPool),
+    #[cfg(feature = "sqlx")]
+    Sqlx(SqlxPool),
     Fleet(FleetPool),
 }
 
@@ -78,20 +77,19 @@ pub(super) struct Snapshot {
 }
 
 impl Side {
-    /// deadpool, without a table.
-    pub(super) fn plain(seed: Seed, runtime: TokioRuntime) -> anyhow::Result<Arc<Self>> {
-        Self::new(seed.fork("plain"), None, runtime)
-    }
-
-    /// Reservoirs that share a budget.
-    pub(super) fn fleet(seed: Seed, page: Page, runtime: TokioRuntime) -> anyhow::Result<Arc<Self>> {
-        let table = SharedTable::new(runtime.clone());
-        Self::new(seed.fork("fleet"), Some(Fleet { table, page }), runtime)
-    }
-
-    fn new(seed: Seed, fleet: Option<Fleet>, runtime: TokioRuntime) -> anyhow::Result<Arc<Self>> {
+    /// The side of this contender. Only the reservoirs have a table, and only they are on the page.
+    pub(super) fn new(
+        contender: Contender,
+        seed: Seed,
+        page: &Arc<Page>,
+        runtime: TokioRuntime,
+    ) -> anyhow::Result<Arc<Self>> {
+        let seed = seed.fork(contender.word());
         let database = Database::start(seed)?;
+        let fleet = (contender == Contender::Reservoir)
+            .then(|| Fleet { table: SharedTable::new(runtime.clone()), page: Arc::clone(page) });
         Ok(Arc::new(Self {
+            contender,
             seed,
             database,
             fleet,
@@ -118,22 +116,26 @@ impl Side {
         let spawner = runtime.clone();
         self.instances.write()[index].process = Some(process);
         spawner.spawn(Box::pin(async move {
-            let seed = seed.fork(&name);
-            let pool = match &this.fleet {
-                None => PlainPool::start(&this.database, runtime, seed).await.map(Pool::Plain),
-                Some(Fleet { table, page }) => {
-                    let pool = FleetPool::start(&this.database, table, runtime, seed, &name).await;
-                    pool.map(|pool| {
-                        page.show(&name, pool.dsql());
-                        Pool::Fleet(pool)
-                    })
-                }
-            };
+            let pool = this.open_pool(&name, runtime, seed.fork(&name)).await;
             match pool {
                 Ok(pool) => this.instances.write()[index].pool = Some(Arc::new(pool)),
                 Err(error) => this.fail(error),
             }
         }));
+    }
+
+    /// The pool of the instance of this name, once its connections are open.
+    async fn open_pool(&self, name: &str, runtime: TokioRuntime, seed: Seed) -> anyhow::Result<Pool> {
+        match (self.contender, &self.fleet) {
+            (_, Some(Fleet { table, page })) => {
+                let pool = FleetPool::start(&self.database, table, runtime, seed, name).await?;
+                page.show(name, pool.dsql());
+                Ok(Pool::Fleet(pool))
+            }
+            #[cfg(feature = "sqlx")]
+            (Contender::Sqlx, None) => SqlxPool::start(&self.database, runtime, seed).await.map(Pool::Sqlx),
+            (_, None) => PlainPool::start(&self.database, runtime, seed).await.map(Pool::Plain),
+        }
     }
 
     fn fail(&self, error: anyhow::Error) {
@@ -197,9 +199,9 @@ impl Side {
             visit.started(runtime.now().since(due_at));
             let lent = pool.acquire().await;
             let waited = runtime.now().since(due_at);
-            let Some(lent) = lent else { return visit.failed(waited) };
+            let Some(mut lent) = lent else { return visit.failed(waited) };
             visit.acquired(waited);
-            let failed = work(&lent, &runtime, caller.hold).await.is_none();
+            let failed = lent.work(&runtime, caller.hold).await.is_none();
             drop(lent);
             visit.left(failed);
         }));
@@ -222,10 +224,13 @@ impl Side {
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
+        let (figures, sessions) = (self.tally.lock().figures(), self.database.live());
         let (mut ready, mut opening) = (0, 0);
         for pool in self.instances.read().iter().filter_map(|instance| instance.pool.as_ref()) {
             let (more_ready, more_opening) = match &**pool {
                 Pool::Plain(pool) => (pool.ready(), pool.opening()),
+                #[cfg(feature = "sqlx")]
+                Pool::Sqlx(pool) => (pool.idle(), pool.size() - pool.idle().min(pool.size())),
                 Pool::Fleet(pool) => {
                     let status = pool.dsql().status();
                     (status.idle, status.opening)
@@ -233,13 +238,15 @@ impl Side {
             };
             (ready, opening) = (ready + more_ready, opening + more_opening);
         }
-        Snapshot {
-            ready,
-            opening,
-            sessions: self.database.live(),
-            figures: self.tally.lock().figures(),
-            traffic: self.database.traffic(),
+        #[cfg(feature = "sqlx")]
+        if self.contender == Contender::Sqlx {
+            // sqlx does not know which of its idle connections are dead; the cluster does. What is neither idle nor lent is
+            // being opened or pinged.
+            let alive = usize::try_from(sessions).unwrap_or(usize::MAX);
+            ready = ready.min(alive.saturating_sub(figures.lent));
+            opening = opening.saturating_sub(figures.lent);
         }
+        Snapshot { ready, opening, sessions, figures, traffic: self.database.traffic() }
     }
 
     /// Ends every instance, then the cluster.
@@ -249,28 +256,27 @@ impl Side {
     }
 }
 
-/// What a caller does with its connection. None if a query failed.
-async fn work(connection: &PostgresConnection, runtime: &TokioRuntime, hold: Duration) -> Option<()> {
-    connection.batch_execute("SELECT 1").await.ok()?;
-    runtime.sleep_until(runtime.now() + hold).await;
-    Some(())
-}
-
 /// A connection that a caller has.
 #[allow(clippy::large_enum_variant, reason = "it is in the caller's task, and does not move")]
 enum Lent<'a> {
     Plain(Object<Opener>),
+    #[cfg(feature = "sqlx")]
+    Sqlx(sqlx::pool::PoolConnection<sqlx::Postgres>),
     Fleet(PooledConnection<'a, Postgres>),
 }
 
-impl Deref for Lent<'_> {
-    type Target = PostgresConnection;
-
-    fn deref(&self) -> &PostgresConnection {
+impl Lent<'_> {
+    /// What a caller does with its connection. None if a query failed.
+    async fn work(&mut self, runtime: &TokioRuntime, hold: Duration) -> Option<()> {
+        const QUERY: &str = "SELECT 1";
         match self {
-            Self::Plain(lent) => &lent.connection,
-            Self::Fleet(lent) => lent,
+            Self::Plain(lent) => lent.connection.batch_execute(QUERY).await.ok()?,
+            #[cfg(feature = "sqlx")]
+            Self::Sqlx(lent) => _ = lent.execute(sqlx::raw_sql(QUERY)).await.ok()?,
+            Self::Fleet(lent) => lent.batch_execute(QUERY).await.ok()?,
         }
+        runtime.sleep_until(runtime.now() + hold).await;
+        Some(())
     }
 }
 
@@ -278,6 +284,8 @@ impl Pool {
     async fn acquire(&self) -> Option<Lent<'_>> {
         Some(match self {
             Self::Plain(pool) => Lent::Plain(pool.acquire().await?),
+            #[cfg(feature = "sqlx")]
+            Self::Sqlx(pool) => Lent::Sqlx(pool.acquire().await?),
             Self::Fleet(pool) => Lent::Fleet(pool.acquire().await?),
         })
     }

@@ -34,6 +34,9 @@ pub(super) struct Figures {
     pub(super) waiting: usize,
     /// Callers with a connection.
     pub(super) lent: usize,
+    /// Callers whose tasks have run, and those that this machine started late, by more than [`SLOW`].
+    pub(super) started: u64,
+    pub(super) late_starts: u64,
     /// How late this machine started a caller's task, at most: the part of a wait that is not the pool's.
     pub(super) latest_start: Duration,
     pub(super) total: Waits,
@@ -41,10 +44,20 @@ pub(super) struct Figures {
     pub(super) periods: [Waits; PERIODS],
 }
 
+impl Figures {
+    /// Whether more than one caller in a hundred was slow before a pool was asked. Then the 99th percentile is that of the
+    /// machine.
+    pub(super) fn is_too_busy(&self) -> bool {
+        self.late_starts * 100 > self.started
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     waiting: usize,
     lent: usize,
+    started: u64,
+    late_starts: u64,
     latest_start: Duration,
     total: Sample,
     periods: [Sample; PERIODS],
@@ -88,6 +101,8 @@ impl Tally {
         Figures {
             waiting: self.waiting,
             lent: self.lent,
+            started: self.started,
+            late_starts: self.late_starts,
             latest_start: self.latest_start,
             total: self.total.read(),
             periods: std::array::from_fn(|period| self.periods[period].read()),
@@ -120,6 +135,8 @@ impl Visit {
     /// Its task runs, this much after it came.
     pub(super) fn started(&self, late: Duration) {
         let mut tally = self.tally.lock();
+        tally.started += 1;
+        tally.late_starts += u64::from(late > SLOW);
         tally.latest_start = tally.latest_start.max(late);
     }
 
@@ -226,8 +243,16 @@ mod tests {
     fn the_latest_start_is_kept() {
         let tally = Arc::default();
         let visit = Visit::begin(&tally, 0);
-        [3, 7, 2].into_iter().for_each(|late| visit.started(millis(late)));
-        assert_eq!(tally.lock().figures().latest_start, millis(7));
+        [3, 7, 2, 5].into_iter().for_each(|late| visit.started(millis(late)));
+        let figures = tally.lock().figures();
+        assert_eq!((figures.latest_start, figures.late_starts, figures.started), (millis(7), 1, 4));
+    }
+
+    #[test]
+    fn a_machine_is_too_busy_if_more_than_one_caller_in_a_hundred_starts_late() {
+        let figures = |started, late_starts| Figures { started, late_starts, ..Figures::default() };
+        assert!(!Figures::default().is_too_busy() && !figures(700, 7).is_too_busy());
+        assert!(figures(700, 8).is_too_busy());
     }
 
     #[test]

@@ -139,9 +139,10 @@ fn bad_usage_is_a_clear_error() {
     }
 }
 
-/// The real stack in real time, in a run as short as it can be. Counts only: what a wait takes depends on the machine.
+/// The real stack in real time, in a run as short as it can be. Only what a slow machine cannot change: which waits are long, and
+/// whether one ends in time, is tested in virtual time (`demo/virtual_time.rs`).
 #[test]
-fn the_reservoirs_fail_no_acquire_in_any_incident() {
+fn the_demo_runs_the_real_stack_through_every_incident() {
     let output = forebay(&["demo", "--seconds", "20", "--json", "--seed", "7", "--listen", "127.0.0.1:0"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let record: Value = serde_json::from_slice(&output.stdout).expect("stdout is one JSON object");
@@ -150,23 +151,35 @@ fn the_reservoirs_fail_no_acquire_in_any_incident() {
     let incidents = record["incidents"].as_array().expect("a list");
     let names: Vec<_> = incidents.iter().map(|incident| &incident["incident"]).collect();
     assert_eq!(names, ["quiet", "expiry", "cut", "kill", "outage"]);
-    for incident in incidents {
-        assert_eq!(incident["reservoir"]["failed_acquires"], 0, "{record:#}");
-        assert!(incident["reservoir"]["acquires"].as_u64() > Some(50), "{record:#}");
-    }
-    assert_eq!(record["reservoir"]["failed_acquires"], 0, "{record:#}");
-    // The sockets of callers were cut, on both sides.
-    assert!(record["reservoir"]["failed_queries"].is_number(), "{record:#}");
-    for side in ["deadpool", "reservoir"] {
-        assert!(record[side]["acquires"].as_u64() > Some(2_000), "{record:#}");
-        assert!(record[side]["opens"].as_u64() > Some(20), "{record:#}");
-        assert!(record[side]["settings"]["life"].is_string(), "{record:#}");
-        for figure in
-            ["p50_ms", "p99_ms", "max_ms", "slow_acquires", "peak_opens_per_second", "refused_opens"]
-        {
+    let sides: &[&str] =
+        if cfg!(feature = "sqlx") { &["deadpool", "sqlx", "reservoir"] } else { &["deadpool", "reservoir"] };
+    for side in sides {
+        let callers = |figures: &Value| {
+            figures["acquires"].as_u64().unwrap() + figures["lost_callers"].as_u64().unwrap()
+        };
+        for incident in incidents {
+            assert!(callers(&incident[side]) > 50, "{side}: {record:#}");
+        }
+        assert!(callers(&record[side]) > 2_000, "{side}: {record:#}");
+        // All sessions have ended, twice.
+        assert!(record[side]["opens"].as_u64() > Some(0), "{side}: {record:#}");
+        assert!(record[side]["settings"]["life"].is_string(), "{side}: {record:#}");
+        for figure in [
+            "p50_ms",
+            "p99_ms",
+            "max_ms",
+            "failed_acquires",
+            "slow_acquires",
+            "failed_queries",
+            "late_starts",
+            "latest_start_ms",
+            "peak_opens_per_second",
+            "refused_opens",
+        ] {
             assert!(record[side][figure].is_number(), "{side} lacks {figure}: {record:#}");
         }
     }
+    assert!(record["machine_too_busy"].is_boolean(), "{record:#}");
     let stderr = text(&output.stderr);
     for words in
         ["live page: http://127.0.0.1:", "filling:", "of 20 s | deadpool", "incident 4: the fleet's table"]
@@ -213,7 +226,6 @@ fn an_interrupt_ends_it_early_with_the_figures_so_far() {
     let record: Value = serde_json::from_slice(&output.stdout).expect("stdout is one JSON object");
     assert_eq!(record["ending"], "interrupted");
     assert!(record["measured_seconds"].as_f64().is_some_and(|seconds| seconds < 600.0), "{record:#}");
-    assert_eq!(record["reservoir"]["failed_acquires"], 0, "{record:#}");
     for name in ["instance 1", "instance 2", "instance 3"] {
         assert!(status.contains(name), "{status}");
     }
@@ -228,8 +240,7 @@ fn piped_output_is_plain_and_compares() {
     let (output, _) = interrupted(&[]);
     assert_eq!(output.status.code(), Some(130));
     let stdout = text(&output.stdout);
-    for words in ["deadpool", "forebay", "failed acquires", "p99 wait", "longest wait", "quiet", "README.md"]
-    {
+    for words in ["deadpool", "forebay", "failed", "p99 wait", "longest wait", "quiet", "README.md"] {
         assert!(stdout.contains(words), "{words} is missing:\n{stdout}");
     }
     assert!(!stdout.contains('\u{1b}'), "no escape codes in a pipe:\n{stdout}");
