@@ -66,6 +66,9 @@ pub(crate) struct Listener {
     incoming: Incoming,
     shared: Arc<Shared>,
     accepting: Mutex<Option<JoinHandle<()>>>,
+    /// Bound to the same address, and never listening: while the listener is replaced, no other program can take the port. Not
+    /// every system allows it.
+    reserved: Mutex<Option<TcpSocket>>,
 }
 
 impl Listener {
@@ -76,10 +79,11 @@ impl Listener {
         shared: &Arc<Shared>,
     ) -> Result<Self, StartError> {
         let problem = |reason| StartError::Listen { address: wanted, reason };
-        let socket = bind(wanted).and_then(|socket| socket.listen(BACKLOG)).map_err(problem)?;
+        let socket = bind(wanted).map_err(problem)?;
         let address = socket.local_addr().map_err(problem)?;
-        let listener = Self { address, incoming, shared: shared.clone(), accepting: Mutex::new(None) };
-        listener.accept(socket);
+        let (accepting, reserved) = (Mutex::new(None), Mutex::new(None));
+        let listener = Self { address, incoming, shared: shared.clone(), accepting, reserved };
+        listener.open_again(Closed(socket)).map_err(problem)?;
         Ok(listener)
     }
 
@@ -96,10 +100,13 @@ impl Listener {
             // The listener is closed when its task has ended.
             let (Ok(()) | Err(_)) = task.await;
         }
-        bind(self.address).map(Closed)
+        let reserved = self.reserved.lock().take();
+        reserved.map_or_else(|| bind(self.address), Ok).map(Closed)
     }
 
     fn open_again(&self, closed: Closed) -> std::io::Result<()> {
+        // Nothing can be bound to the address of a socket that listens.
+        *self.reserved.lock() = bind(self.address).ok();
         self.accept(closed.0.listen(BACKLOG)?);
         Ok(())
     }
