@@ -130,15 +130,15 @@ impl Connect for Sqlx {
     }
 
     async fn reset(&self, connection: &mut SqlxConnection) -> Result<(), BoxError> {
-        match connection.make_clean().await {
-            // The schema has changed, which every open connection is told once.
-            Err(error) if matches!(error.kind(), ErrorKind::Conflict(_)) => {
-                connection.stale = true;
-                connection.make_clean().await?;
-            }
-            cleaned => cleaned?,
+        let mut cleaned = connection.make_clean().await;
+        // The schema has changed, which every open connection is told once.
+        if matches!(&cleaned, Err(error) if matches!(error.kind(), ErrorKind::Conflict(_))) {
+            connection.stale = true;
+            cleaned = connection.make_clean().await;
         }
-        Ok(())
+        // The pool then checks the other connections.
+        connection.broken |= matches!(&cleaned, Err(error) if error.kind() == ErrorKind::Disconnected);
+        Ok(cleaned?)
     }
 
     async fn check(&self, connection: &mut SqlxConnection) -> Result<(), BoxError> {

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::slots::SlotState;
-use super::{BATCH, Due, Effects, Lendable, State};
+use super::{BATCH, Due, Effects, Key, Lendable, State};
 use crate::event::Discard;
 use crate::time::Instant;
 
@@ -40,8 +40,8 @@ impl<E> Checks<E> {
 
 impl<E: Lendable> State<E> {
     /// A connection was found dead by its caller, by the connector or by a check. Others may be dead, too.
-    pub(super) fn found_dead(&mut self, index: u32, now: Instant) {
-        if self.checks.is_news(self.slots[index].heard_at, now) {
+    pub(crate) fn found_dead(&mut self, key: Key, now: Instant) {
+        if self.checks.is_news(self.slots[key.index].heard_at, now) {
             self.checks.found_dead_at = now;
             self.ready.move_to(&mut self.checks.pending);
             self.effects.add(Effects::EXPIRY);

@@ -324,8 +324,8 @@ impl<E: Lendable> State<E> {
     /// Decides where a connection goes that nobody uses: to a waiting caller, to the ready stack, or away.
     pub(crate) fn place(&mut self, entry: E, condition: Condition, now: Instant) -> Placement<E> {
         let index = entry.key().index;
-        if matches!(condition, Condition::Bad | Condition::Broken | Condition::Dead) {
-            self.found_dead(index, now);
+        if condition == Condition::Bad {
+            self.found_dead(entry.key(), now);
         }
         let slot = &self.slots[index];
         let reason = if self.closed {

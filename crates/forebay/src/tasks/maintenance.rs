@@ -25,8 +25,9 @@ impl Kind {
 }
 
 pub(crate) fn start<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>, kind: Kind) {
-    let task = InMaintenance { core: Arc::clone(core), entry: Some(entry), condition: kind.failed() };
-    core.runtime.spawn(Box::pin(task.maintain(kind)));
+    let (core, entry, condition) = (Arc::clone(core), Some(entry), kind.failed());
+    let runtime = Arc::clone(&core.runtime);
+    runtime.spawn(Box::pin(InMaintenance { core, entry, condition, is_death: true }.maintain(kind)));
 }
 
 /// A connection in maintenance. It is always returned, even if the connector panics. Its condition is that of
@@ -35,6 +36,8 @@ struct InMaintenance<C: Connect> {
     core: Arc<Core<C>>,
     entry: Option<BoxedEntry<C>>,
     condition: Condition,
+    /// A failure shows that the connection is dead. Others may be dead, too.
+    is_death: bool,
 }
 
 impl<C: Connect> InMaintenance<C> {
@@ -47,11 +50,19 @@ impl<C: Connect> InMaintenance<C> {
             Kind::Reset => core.within(limit, core.connector.reset(connection)).await,
             Kind::Check => core.within(limit, core.connector.check(connection)).await,
         };
-        let outcome = outcome.unwrap_or_else(|| Err(BoxError::from(format!("no answer within {limit:?}"))));
-        match outcome {
-            Ok(()) => self.condition = Condition::Clean,
-            Err(error) => core.observe(&Event::MaintenanceFailed { error: &error }),
-        }
+        let error = match outcome {
+            Some(Ok(())) => {
+                self.condition = Condition::Clean;
+                return;
+            }
+            Some(Err(error)) => {
+                // A connection that cannot be reset may be alive.
+                self.is_death = matches!(kind, Kind::Check) || !core.connector.is_usable(&entry.connection);
+                error
+            }
+            None => BoxError::from(format!("no answer within {limit:?}")),
+        };
+        core.observe(&Event::MaintenanceFailed { error: &error });
     }
 }
 
@@ -59,7 +70,12 @@ impl<C: Connect> Drop for InMaintenance<C> {
     fn drop(&mut self) {
         if let Some(entry) = self.entry.take() {
             let (condition, now) = (self.condition, self.core.runtime.now());
-            let placed = self.core.with_state(|state| state.maintained(entry, condition, now));
+            let placed = self.core.with_state(|state| {
+                if self.is_death && condition != Condition::Clean {
+                    state.found_dead(entry.key, now);
+                }
+                state.maintained(entry, condition, now)
+            });
             self.core.carry_out(placed);
         }
     }

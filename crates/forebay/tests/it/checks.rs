@@ -80,6 +80,35 @@ fn one_that_the_caller_marks_bad_makes_the_others_suspects_only_if_checks_are_wa
 }
 
 #[test]
+fn a_failed_reset_makes_suspects_only_if_the_connection_is_dead() {
+    for (is_dead, answer, in_maintenance) in [
+        (false, Answer::Fail(forebay::Failure::Open), 0),
+        (true, Answer::Fail(forebay::Failure::Open), 2),
+        (false, Answer::Hang, 2),
+    ] {
+        let world = World::new();
+        let reservoir = world.filled(config(3).check_after(seconds(3600)).overlap(0).unlimited_lifetime());
+        world.server.on_reset(answer);
+        world.server.on_check(Answer::Hang);
+        world.time.advance(millis(1));
+        let mut guard = reservoir.try_checkout().unwrap();
+        guard.make_dirty();
+        let id = guard.id();
+        drop(guard);
+        if is_dead {
+            world.server.kill_silently(id);
+        }
+        // A reset that hangs is given up after 5 s.
+        world.time.advance(seconds(if answer == Answer::Hang { 5 } else { 1 }));
+        let status = reservoir.status();
+        assert_eq!(
+            (status.in_maintenance, status.counts.discards(Discard::ResetFailed)),
+            (in_maintenance, 1)
+        );
+    }
+}
+
+#[test]
 fn one_that_was_lent_for_long_is_checked_before_the_next_caller_gets_it() {
     let world = World::new();
     let reservoir = world.filled(config(1).check_after(seconds(30)).unlimited_lifetime());
