@@ -140,7 +140,7 @@ variables! { PREFIXED true:
         "the token that the status page asks for; at least 16 characters";
 }
 
-/// Beginnings of variables of a later version of the original: known, warned about, not used.
+/// Beginnings of variables of a later version of the original, `DSQL_TOKEN_BUCKET_` and `DSQL_SLOT_BLOCK_`: known, warned about, not used.
 pub(crate) const NOT_USED: [&str; 2] = ["TOKEN_BUCKET_", "SLOT_BLOCK_"];
 
 /// Beginnings that are ours alone: any other name that begins so is a typo.

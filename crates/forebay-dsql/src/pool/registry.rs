@@ -142,7 +142,7 @@ pub(crate) struct Registered<T> {
     /// Dropped before its entry is removed.
     connection: T,
     registration: Registration,
-    /// A caller has had it, and `after_release` has not seen it since. Always false in a pool without hooks for loans.
+    /// A caller has had it, and `after_release` has not seen it since. Not kept up to date in a pool without that hook.
     lent: bool,
 }
 
