@@ -157,7 +157,7 @@ impl OptionsBuilder {
     }
 
     /// How many connections callers can have. Default 10; from an [environment](Self::from_env), 100. A reservoir has up to 5 %
-    /// more while it replaces some: [`Config::max_with_overlap`] of [`Options::config`] is the sum. The same as the variable
+    /// more while it replaces some: [`Config::max_with_overlap`] of [`Options::config`](super::Options::config) is the sum. The same as the variable
     /// `DSQL_MAX_CONNS`.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.typed.max_connections = Some(connections);
