@@ -19,6 +19,12 @@ pub(crate) mod tls;
 #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
 pub(crate) use opening::{ended_by_body, rolled_back};
 
+/// How long a connection is set aside that was returned with an unanswered request. If the server has answered by then, the connection
+/// is used again. Longer than a slow spell of a cluster, and short enough that a few connections to a part of it that hangs do
+/// not take up the places of others for long.
+#[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+pub(crate) const SET_ASIDE: Duration = Duration::from_secs(60);
+
 /// A connector that a [`DsqlPool`](crate::DsqlPool) can be made of: `Postgres` or `Sqlx`.
 pub trait Driver: Connect + Sized {
     /// After how long an idle connection is checked, unless the settings say so: for drivers that do not notice when an idle

@@ -137,6 +137,13 @@ impl Options {
         self.settings.token_duration
     }
 
+    /// How long a transaction of [`run`](crate::DsqlPool::run) or [`begin`](crate::DsqlPool::begin) may take as a whole, and a single
+    /// statement on a connection of a pool. `None` for no limit. Default 60 s.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        self.settings.deadline
+    }
+
     /// The name of this service: label `service` of metrics.
     #[must_use]
     pub fn service(&self) -> &str {

@@ -56,6 +56,8 @@ pub struct DsqlPool<C: Connect> {
     pub(crate) metrics: PoolMetrics,
     pub(crate) registry: Registry,
     pub(crate) acquire_timeout: Duration,
+    /// How long a whole transaction may take.
+    pub(crate) deadline: Option<Duration>,
     /// How long it may take a connection to answer.
     pub(crate) maintenance_timeout: Duration,
     pub(crate) transactions: Transactions,
@@ -316,6 +318,10 @@ impl<C: Connect<Connection: Session + Sync>> Sessions for DsqlPool<C> {
         Some(self.acquire_timeout)
     }
 
+    fn deadline(&self) -> Option<Duration> {
+        self.deadline
+    }
+
     async fn session_within(&self, wait: Duration) -> Result<PooledConnection<'static, C>, Error> {
         Ok(self.acquire_within(wait).await?.into_owned())
     }
@@ -331,6 +337,7 @@ impl<C: Connect> Clone for DsqlPool<C> {
             metrics: self.metrics.clone(),
             registry: self.registry.clone(),
             acquire_timeout: self.acquire_timeout,
+            deadline: self.deadline,
             maintenance_timeout: self.maintenance_timeout,
             transactions: self.transactions.clone(),
             tokens: self.tokens.clone(),

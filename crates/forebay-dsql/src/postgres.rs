@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
-use forebay::{BoxError, ConfigError, Connect, ConnectionMonitor, OpenError};
+use forebay::{BoxError, ConfigError, Connect, ConnectionMonitor, Instant, OpenError};
 use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres::{Client, Statement};
 
@@ -62,6 +62,7 @@ impl Postgres {
         let opened =
             addresses::first_reached(addresses, self.parts.options.port(), &*self.parts.runtime, limit, dial)
                 .await?;
+        opened.restore_deadline();
         // The driver must be polled once before it notices requests.
         match opened.tracker.answered().await {
             ConnectionState::Broken => {
@@ -97,7 +98,8 @@ impl Postgres {
                 SslNegotiation::Postgres
             });
         let tracker = Arc::new(StateTracker::default());
-        let tls = TrackedTls::new(self.tls.clone(), Arc::clone(&tracker), answers);
+        let tls =
+            TrackedTls::new(self.tls.clone(), Arc::clone(&tracker), answers, Arc::clone(&self.parts.runtime));
         let (client, connection) = config.connect(tls).await?;
         let ended = Ended(Arc::clone(&tracker));
         let (driver, abort_on_drop) = DriverTask::new(connection, Arc::clone(&tracker));
@@ -122,8 +124,15 @@ impl Postgres {
             .await;
         }));
         let runtime = Arc::clone(&self.parts.runtime);
-        let statements = StatementCache::default();
-        Ok(PostgresConnection { client, statements, tracker, abort_on_drop, runtime, commit_was_sent: true })
+        Ok(PostgresConnection {
+            client,
+            statements: StatementCache::default(),
+            tracker,
+            abort_on_drop,
+            runtime,
+            deadline: options.deadline(),
+            commit_was_sent: true,
+        })
     }
 }
 
@@ -170,11 +179,25 @@ impl Connect for Postgres {
 
     fn is_clean(&self, connection: &PostgresConnection) -> bool {
         connection.tracker.state() == ConnectionState::Clean
+            && connection.tracker.limits.is_each(connection.deadline)
+    }
+
+    fn unanswered_timeout(&self, connection: &PostgresConnection) -> Duration {
+        match connection.tracker.state() {
+            ConnectionState::Unanswered => driver::SET_ASIDE,
+            _ => Duration::ZERO,
+        }
     }
 
     async fn reset(&self, connection: &mut PostgresConnection) -> Result<(), BoxError> {
+        connection.restore_deadline();
         for _ in 0..STEPS {
-            match connection.tracker.answered().await {
+            let mut state = connection.tracker.answered().await;
+            // All that was given up is answered.
+            if connection.tracker.resume() {
+                state = connection.tracker.state();
+            }
+            match state {
                 ConnectionState::Clean => return Ok(()),
                 ConnectionState::InTransaction => connection.client.batch_execute("ROLLBACK").await?,
                 ConnectionState::Altered => match connection.client.batch_execute("RESET ALL").await {
@@ -230,6 +253,8 @@ pub struct PostgresConnection {
     /// Held, so that the socket goes with the connection.
     abort_on_drop: AbortOnDrop,
     runtime: Arc<dyn Runtime>,
+    /// How long a statement may take, unless its caller says otherwise.
+    deadline: Option<Duration>,
     /// Of the last COMMIT.
     commit_was_sent: bool,
 }
@@ -259,6 +284,20 @@ impl PostgresConnection {
     /// A transaction of a pool does that by itself before it is run again.
     pub fn clear_cached_statements(&self) {
         self.statements.clear();
+    }
+
+    /// How long each statement may take from now on, from its request to the end of its answer; `None` for no limit. Until this connection
+    /// goes back to its pool, it replaces [`Options::deadline`](crate::Options::deadline), such as for a long report.
+    ///
+    /// A statement that takes longer is given up: it fails with SQLSTATE 57014, or with 08007 if it may have been carried out and
+    /// committed, as one outside of a transaction. Later statements on this connection fail without being sent. The pool gets the
+    /// connection back as soon as the server has answered.
+    pub fn set_statement_deadline(&mut self, limit: Option<Duration>) {
+        self.tracker.limits.set_each(limit);
+    }
+
+    fn restore_deadline(&self) {
+        self.tracker.limits.set_each(self.deadline);
     }
 
     /// Fails if rows of a stream stay unread: a request after them would never be answered.
@@ -357,12 +396,22 @@ impl Session for PostgresConnection {
             self.statements.clear();
         }
         match kind {
-            ErrorKind::Conflict(_) | ErrorKind::Unavailable | ErrorKind::Disconnected
+            ErrorKind::Conflict(_)
+            | ErrorKind::Unavailable
+            | ErrorKind::Disconnected
+            | ErrorKind::TimedOut
                 if self.tracker.is_committing() || self.tracker.has_committed() =>
             {
                 ErrorKind::CommitUnknown
             }
             kind => kind,
+        }
+    }
+
+    fn set_deadline(&mut self, at: Option<Instant>) {
+        match at {
+            Some(at) => self.tracker.limits.set_until(at),
+            None => self.restore_deadline(),
         }
     }
 

@@ -31,6 +31,8 @@ pub struct Settings {
     pub region: Option<String>,
     /// How long a token is good for. Default: 15 min.
     pub token_duration: Duration,
+    /// How long a transaction may take as a whole, and a single statement. `None` for no limit. Default: 60 s.
+    pub deadline: Option<Duration>,
     /// Leases across the fleet, if they are enabled.
     pub leases: Option<LeaseSettings>,
     /// A connect rate across the fleet, if it is enabled.

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
 use forebay::{Instant, Rng, Seed};
@@ -13,11 +12,13 @@ use crate::error::{Error, ErrorKind};
 use crate::metrics::{Outcome, TransactionMeter};
 
 mod body_error;
+mod deadline;
 mod loan;
 mod retry;
 mod session;
 
 pub use body_error::BodyError;
+use deadline::Deadline;
 use loan::Loan;
 pub use loan::Transaction;
 use retry::{Attempts, Verdict};
@@ -69,9 +70,13 @@ impl Transactions {
     /// through its connection, `body` must be safe to run twice. If the connection is lost at COMMIT, the outcome is unknown:
     /// that is [`ErrorKind::CommitUnknown`], and is never run again.
     ///
-    /// All its waits for a connection together last at most as long as `sessions` wait for one, that is the acquire timeout of a
-    /// pool, or until the policy's deadline if it has one. No wait that fails ends the run before that, unless waiting does not
-    /// help, as when the cluster denies access. A wait is not a retry.
+    /// All of it ends at the [deadline](RetryPolicy::deadline) of the policy, or else at that of the pool: the waits for a connection,
+    /// `body`, whatever it waits for, COMMIT, and the pauses. Then the future of `body` is dropped, and nothing is committed; only a COMMIT
+    /// that is unanswered at that time is `CommitUnknown`.
+    ///
+    /// Without a deadline of the policy, all its waits for a connection together last at most as long as `sessions` wait for one, that is
+    /// the acquire timeout of a pool. No wait that fails ends the run before that, unless waiting does not help, as when the cluster
+    /// denies access. A wait is not a retry.
     ///
     /// An error of `body` rolls back and is returned unchanged. It may be any [`BodyError`], such as `anyhow::Error`.
     /// `operation` is the name of the transaction in metrics.
@@ -112,7 +117,9 @@ impl Transactions {
         let mut run = Run::new(self, sessions, operation);
         loop {
             let transaction = run.begin().await?;
-            let outcome = body(transaction).await;
+            let Some(outcome) = run.deadline.race(body(transaction)).await else {
+                return Err(run.timed_out("in the body of the transaction").await.into());
+            };
             if let Some(outcome) = run.end(outcome).await {
                 return outcome;
             }
@@ -157,7 +164,9 @@ impl Transactions {
         let mut run = Run::new(self, sessions, operation);
         loop {
             let transaction = run.begin().await?;
-            let outcome = body(transaction).await;
+            let Some(outcome) = run.deadline.race(body(transaction)).await else {
+                return Err(run.timed_out("in the body of the transaction").await.into());
+            };
             if let Some(outcome) = run.end(outcome).await {
                 return outcome;
             }
@@ -282,9 +291,10 @@ impl Operation {
         }
     }
 
-    /// All its waits for a connection together may last this long.
-    fn patience(mut self, patience: Option<Duration>) -> Self {
-        self.attempts.set_patience(patience);
+    /// All its waits for a connection together may last as long as those of `sessions`, and the whole as long as they say.
+    fn limited_by(mut self, sessions: &impl Sessions) -> Self {
+        self.attempts.set_patience(sessions.patience());
+        self.attempts.set_default_deadline(sessions.deadline());
         self
     }
 
@@ -295,7 +305,7 @@ impl Operation {
         let taken = match self.attempts.left(now) {
             None => return sessions.session().await,
             // A wait of the pool's usual length costs less: it needs no timer of its own.
-            Some(_) if self.attempts.is_left_to_the_pool() => sessions.session().await,
+            Some(_) if self.attempts.is_left_to_the_pool(now) => sessions.session().await,
             Some(left) if sessions.patience().is_some() => sessions.session_within(left).await,
             Some(left) => rt::within(runtime, left, sessions.session()).await.unwrap_or_else(|| {
                 Err(Error::new(
@@ -320,6 +330,7 @@ impl Drop for Operation {
 struct Run<'a, P: Sessions> {
     sessions: &'a P,
     operation: Operation,
+    deadline: Deadline,
     /// The connection for the next attempt, if the last one has left it.
     held: Option<P::Session>,
     /// Where the connection of the attempt under way comes back to.
@@ -328,12 +339,21 @@ struct Run<'a, P: Sessions> {
 
 impl<'a, P: Sessions> Run<'a, P> {
     fn new(transactions: &Transactions, sessions: &'a P, operation: &'static str) -> Self {
-        let operation = transactions.operation(operation).patience(sessions.patience());
-        Self { sessions, operation, held: None, loan: None }
+        let operation = transactions.operation(operation).limited_by(sessions);
+        let runtime = Arc::clone(&transactions.0.runtime);
+        let deadline = Deadline::new(operation.attempts.until(), operation.began, runtime);
+        Self { sessions, operation, deadline, held: None, loan: None }
     }
 
     /// Begins a transaction, for the body.
     async fn begin(&mut self) -> Result<Transaction<P::Session>, Error> {
+        let (transaction, loan) = Transaction::lend(self.begun().await?);
+        self.loan = Some(loan);
+        Ok(transaction)
+    }
+
+    /// A connection with a transaction.
+    async fn begun(&mut self) -> Result<P::Session, Error> {
         loop {
             let mut session = match self.held.take() {
                 Some(session) => session,
@@ -345,18 +365,17 @@ impl<'a, P: Sessions> Run<'a, P> {
                     },
                 },
             };
-            match session.begin().await {
-                Ok(()) => {
-                    let (transaction, loan) = Transaction::lend(session);
-                    self.loan = Some(loan);
-                    return Ok(transaction);
-                }
-                Err(error) => {
-                    self.held = session.rollback().await.is_ok().then_some(session);
-                    if let Some(error) = self.again(error.kind(), error).await {
-                        return Err(error);
-                    }
-                }
+            if let Some(until) = self.deadline.at() {
+                session.set_deadline(Some(until));
+            }
+            let error = match self.deadline.race(session.begin()).await {
+                Some(Ok(())) => return Ok(session),
+                Some(Err(error)) => error,
+                None => return Err(self.timed_out("at BEGIN").await),
+            };
+            self.held = self.rolled_back(session).await;
+            if let Some(error) = self.again(error.kind(), error).await {
+                return Err(error);
             }
         }
     }
@@ -385,7 +404,17 @@ impl<'a, P: Sessions> Run<'a, P> {
             let error = "the body kept the connection of its transaction: it cannot be committed";
             return Err(Error::new(ErrorKind::Permanent, error));
         };
-        let Err(error) = session.commit().await else { return Ok(()) };
+        let error = match self.deadline.race(session.commit()).await {
+            Some(Ok(())) => {
+                session.set_deadline(None);
+                return Ok(());
+            }
+            Some(Err(error)) => error,
+            None if session.commit_was_sent() => {
+                return Err(self.deadline.error(ErrorKind::CommitUnknown, "with COMMIT unanswered"));
+            }
+            None => self.deadline.error(ErrorKind::TimedOut, "before COMMIT was sent"),
+        };
         if session.commit_was_sent() {
             // A COMMIT that was refused has ended the transaction.
             self.held = Some(session);
@@ -393,7 +422,7 @@ impl<'a, P: Sessions> Run<'a, P> {
         }
         // Nothing was committed here; but perhaps before, by the body itself.
         let kind = session.classify(&error);
-        self.held = session.rollback().await.is_ok().then_some(session);
+        self.held = self.rolled_back(session).await;
         Err(if kind == error.kind() { error } else { Error::new(kind, error) })
     }
 
@@ -406,10 +435,10 @@ impl<'a, P: Sessions> Run<'a, P> {
         let of_error = ErrorKind::of(error.as_error());
         let mut kind = of_error;
         if let Some(mut session) = session {
-            let rolled_back = session.rollback().await.is_ok();
+            let rolled_back = self.deadline.race(session.rollback()).await;
             // Not before: only now all that the body has sent is answered, or never will be.
             kind = session.classify(error.as_error());
-            self.held = rolled_back.then_some(session);
+            self.held = matches!(rolled_back, Some(Ok(()))).then_some(session);
         }
         if kind == ErrorKind::CommitUnknown && of_error != kind {
             let told = format!(
@@ -424,10 +453,38 @@ impl<'a, P: Sessions> Run<'a, P> {
         (if is_of_another { ErrorKind::Permanent } else { kind }, error)
     }
 
+    /// The connection, if its transaction could be rolled back.
+    async fn rolled_back(&mut self, mut session: P::Session) -> Option<P::Session> {
+        let rolled_back = self.deadline.race(session.rollback()).await;
+        matches!(rolled_back, Some(Ok(()))).then_some(session)
+    }
+
+    /// The deadline came while something other than a COMMIT was under way. What the body may have committed by itself is
+    /// not known here.
+    async fn timed_out(&mut self, place: &'static str) -> Error {
+        let error = self.deadline.error(ErrorKind::TimedOut, place);
+        let session = self.loan.take().and_then(Loan::back);
+        let kind = session.map_or(ErrorKind::TimedOut, |mut session| session.classify(&error));
+        let error = if kind == error.kind() { error } else { Error::new(kind, error) };
+        match self.again(kind, error).await {
+            Some(error) => error,
+            None => self.deadline.error(kind, place),
+        }
+    }
+
     /// Returns the error if there is no further attempt; otherwise pauses and returns nothing.
     async fn again<E>(&mut self, kind: ErrorKind, error: E) -> Option<E> {
         // Otherwise the same connection again: it knows a new schema already, and `server unavailable` asks for it.
         self.held.take_if(|_| kind == ErrorKind::CommitUnknown);
         self.operation.decide(kind, error).await
+    }
+}
+
+/// A connection that is given back clean has its pool's own deadline again.
+impl<P: Sessions> Drop for Run<'_, P> {
+    fn drop(&mut self) {
+        if let Some(session) = &mut self.held {
+            session.set_deadline(None);
+        }
     }
 }

@@ -70,6 +70,8 @@ variables! { PREFIXED true:
         "how long a token is good for; at most 168h";
     CONNECT_TIMEOUT "CONNECT_TIMEOUT" "duration" "10s" "open_timeout"
         "how long one open may take";
+    DEADLINE "DEADLINE" "duration" "60s" "deadline"
+        "how long a transaction of `run` or `begin` may take as a whole, and a single statement; `0s`: no limit";
     CONNECTION_RATE_LIMIT "CONNECTION_RATE_LIMIT" "number" "10" "rate"
         "opens a second, in this process";
     CONNECTION_BURST_LIMIT "CONNECTION_BURST_LIMIT" "number" "100" "burst"

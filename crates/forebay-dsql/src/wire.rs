@@ -3,10 +3,15 @@
 //! Drivers do not expose whether a transaction is open, a request unanswered or a setting changed. A [`TrackedStream`] sits
 //! between driver and TLS, reads the frames in both directions, and keeps a [`StateTracker`] up to date. It copies no frame,
 //! buffers nothing and allocates nothing.
+//!
+//! It also ends requests that are not answered before their deadline. Then the driver gets what the server would have sent had it
+//! cancelled them, and the real answers are dropped when they come. Driver and server stay in step, and the connection lives.
 
+mod deadline;
 mod driver_task;
 mod failure;
 mod frames;
+mod given_up;
 mod protocol_state;
 mod state_tracker;
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::future::{Future, ready};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -58,6 +59,15 @@ pub trait Connect: Send + Sync + 'static {
     fn reset(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), BoxError>> + Send {
         let _ = connection;
         ready(Err("the connector has no reset".into()))
+    }
+
+    /// How long a returned connection may wait for the answers to requests that its caller gave up, before its
+    /// reset must be done within [`maintenance_timeout`](crate::Config::maintenance_timeout). It keeps a slow
+    /// server from emptying the reservoir: the connection is set aside, and lent again once it has answered.
+    /// When the reservoir closes, it waits no longer. It is asked once, before the reset. Default: no time.
+    fn unanswered_timeout(&self, connection: &Self::Connection) -> Duration {
+        let _ = connection;
+        Duration::ZERO
     }
 
     /// Asks the server whether a connection is alive. It runs in the background, if

@@ -37,6 +37,8 @@ pub enum ErrorKind {
     CommitUnknown,
     /// No connection became ready in time, and nothing says that none will. Try again later.
     NoConnection,
+    /// The deadline came first, or the statement was cancelled. Nothing was committed; try again later, if it still matters.
+    TimedOut,
     /// Anything else: a wrong statement, a violated constraint, an error of the application. Do not try again.
     Permanent,
 }
@@ -129,6 +131,7 @@ impl ErrorKind {
             Self::Disconnected => "disconnected",
             Self::CommitUnknown => "commit_unknown",
             Self::NoConnection => "no_connection",
+            Self::TimedOut => "timed_out",
             Self::Permanent => "permanent",
         }
     }
@@ -156,6 +159,7 @@ impl ErrorKind {
             | Self::Unavailable
             | Self::Disconnected
             | Self::NoConnection
+            | Self::TimedOut
             | Self::Permanent => return None,
         })
     }
@@ -311,6 +315,8 @@ impl ErrorKind {
             // A protocol violation; no client of ours commits another one.
             "08P01" => Self::Limit(Limit::Message),
             "XX000" => Self::Unavailable,
+            // A statement that was cancelled, or given up here.
+            "57014" => Self::TimedOut,
             // Even the server does not know the outcome.
             "08007" | "40003" => Self::CommitUnknown,
             // The server said goodbye before it closed the socket.
@@ -366,6 +372,7 @@ impl fmt::Display for ErrorKind {
             Self::ConditionFailed => "condition failed",
             Self::CommitUnknown => "commit unknown",
             Self::NoConnection => "no connection",
+            Self::TimedOut => "timed out",
             other => other.label(),
         })
     }

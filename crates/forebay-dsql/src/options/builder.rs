@@ -171,6 +171,14 @@ impl OptionsBuilder {
         self
     }
 
+    /// How long a transaction of [`run`](crate::DsqlPool::run) or [`begin`](crate::DsqlPool::begin) may take as a whole, and a single
+    /// statement on a connection of [`acquire`](crate::DsqlPool::acquire). Default 60 s; zero for no limit. The same as the variable
+    /// `DSQL_DEADLINE`.
+    pub fn deadline(mut self, limit: Duration) -> Self {
+        self.typed.deadline = Some(limit);
+        self
+    }
+
     /// How fast this process opens connections: so many a second, and so many at once after a quiet time. Default 10 and
     /// 100. The same as the variables `DSQL_CONNECTION_RATE_LIMIT` and `DSQL_CONNECTION_BURST_LIMIT`.
     pub fn connect_rate(mut self, per_second: f64, burst: u32) -> Self {

@@ -340,6 +340,7 @@ impl<C: Connect> Builder<C> {
             metrics,
             registry,
             acquire_timeout: config.acquire_timeout,
+            deadline: options.deadline(),
             maintenance_timeout: config.maintenance_timeout,
             transactions,
             tokens,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use forebay::{Checkout, Connect};
+use forebay::{Checkout, Connect, Instant};
 
 use crate::error::{Error, ErrorKind};
 use crate::pool::registry::{ConnectionId, Registered, Registering};
@@ -83,6 +83,10 @@ impl<C: Connect<Connection: Session + Sync>> Session for PooledConnection<'_, C>
 
     fn classify(&mut self, error: &(dyn std::error::Error + 'static)) -> ErrorKind {
         C::Connection::classify(self, error)
+    }
+
+    fn set_deadline(&mut self, at: Option<Instant>) {
+        C::Connection::set_deadline(self, at);
     }
 
     async fn rollback(&mut self) -> Result<(), Error> {

@@ -244,6 +244,10 @@ impl<C: Connect> Connect for Registering<C> {
         Ok(())
     }
 
+    fn unanswered_timeout(&self, registered: &Self::Connection) -> Duration {
+        self.connector.unanswered_timeout(&registered.connection)
+    }
+
     async fn check(&self, registered: &mut Self::Connection) -> Result<(), BoxError> {
         self.connector.check(&mut registered.connection).await
     }

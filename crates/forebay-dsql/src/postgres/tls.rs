@@ -5,6 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use forebay::rt::Runtime;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::client::TlsStream as RustlsStream;
@@ -18,11 +19,17 @@ pub(crate) struct TrackedTls {
     tls: Tls,
     tracker: Arc<StateTracker>,
     answers: Answers,
+    runtime: Arc<dyn Runtime>,
 }
 
 impl TrackedTls {
-    pub(crate) fn new(tls: Tls, tracker: Arc<StateTracker>, answers: Answers) -> Self {
-        Self { tls, tracker, answers }
+    pub(crate) fn new(
+        tls: Tls,
+        tracker: Arc<StateTracker>,
+        answers: Answers,
+        runtime: Arc<dyn Runtime>,
+    ) -> Self {
+        Self { tls, tracker, answers, runtime }
     }
 }
 
@@ -36,6 +43,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for T
             tls: self.tls.clone(),
             tracker: Arc::clone(&self.tracker),
             answers: self.answers.clone(),
+            runtime: Arc::clone(&self.runtime),
         })
     }
 }
@@ -45,6 +53,7 @@ pub(crate) struct Attempt {
     tls: Tls,
     tracker: Arc<StateTracker>,
     answers: Answers,
+    runtime: Arc<dyn Runtime>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Attempt {
@@ -56,7 +65,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Attem
         Box::pin(async move {
             let stream = self.tls.connect(socket).await?;
             self.answers.record();
-            Ok(TrackedStream::new(stream, self.tracker))
+            Ok(TrackedStream::new(stream, self.tracker, self.runtime))
         })
     }
 }

@@ -14,6 +14,8 @@ use crate::variables::{self as var, Variable};
 
 mod values;
 
+/// Twice the acquire timeout: a caller that has waited that long for a connection has as much time left to use it.
+const DEADLINE: Duration = Duration::from_secs(60);
 /// A shorter token can be guessed. The page has the same rule.
 const SHORTEST_TOKEN: usize = 16;
 const SECOND: Duration = Duration::from_secs(1);
@@ -82,6 +84,7 @@ impl<'a> Reading<'a> {
             endpoint: self.text(var::CLUSTER_ENDPOINT).map(|host| cluster_host(&host)),
             region,
             token_duration: self.token_duration(),
+            deadline: self.deadline(),
             leases: self.leases(),
             rate: self.rate(),
             outage_policy: self
@@ -107,6 +110,11 @@ impl<'a> Reading<'a> {
         self.note_unknown();
         self.note_without_effect(&settings);
         Settings { notes: std::mem::take(&mut self.notes), ..settings }
+    }
+
+    fn deadline(&mut self) -> Option<Duration> {
+        let deadline = self.typed.deadline.or_else(|| self.duration(var::DEADLINE));
+        Some(deadline.unwrap_or(DEADLINE)).filter(|limit| !limit.is_zero())
     }
 
     fn config(&mut self) -> Config {

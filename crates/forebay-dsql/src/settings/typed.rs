@@ -16,6 +16,8 @@ pub(crate) struct Typed {
     pub(crate) reservoir: Option<bool>,
     pub(crate) max_connections: Option<usize>,
     pub(crate) acquire_timeout: Option<Duration>,
+    /// Zero for none.
+    pub(crate) deadline: Option<Duration>,
     /// Opens a second, and opens at once.
     pub(crate) connect_rate: Option<(f64, u32)>,
     pub(crate) startup_jitter: Option<Duration>,

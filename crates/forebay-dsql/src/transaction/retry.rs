@@ -101,9 +101,13 @@ impl RetryPolicy {
         self
     }
 
-    /// Starts no attempt later than this after the first one was asked for, its wait for a connection included. Default: none;
-    /// then all waits for a connection together last at most the pool's acquire timeout. An attempt under way is never cut
-    /// off: a COMMIT that is cut off has an unknown outcome.
+    /// How long a transaction may take as a whole: its waits for a connection, all attempts, COMMIT, and the pauses between them. Default:
+    /// that of the pool ([`Options::deadline`](crate::Options::deadline)).
+    ///
+    /// It is fixed when `run` begins. At its end the error is [`NoConnection`](ErrorKind::NoConnection) if there was no connection,
+    /// [`TimedOut`](ErrorKind::TimedOut) if an attempt was under way, of which nothing is committed then, and
+    /// [`CommitUnknown`](ErrorKind::CommitUnknown) if a COMMIT was unanswered. A retry that would begin later is not made: the error is
+    /// that of the last attempt.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
@@ -124,6 +128,7 @@ impl RetryPolicy {
         }
         Attempts {
             policy: self.clone(),
+            until: self.deadline.map(|deadline| now + deadline),
             began: now,
             retries: 0,
             patience: None,
@@ -138,6 +143,8 @@ impl RetryPolicy {
 pub(crate) struct Attempts {
     policy: RetryPolicy,
     began: Instant,
+    /// When all of it must have ended.
+    until: Option<Instant>,
     retries: u32,
     /// How long all waits for a connection may last together, if that is known.
     patience: Option<Duration>,
@@ -166,6 +173,16 @@ impl Attempts {
         self.retries
     }
 
+    /// The transaction may take so long as a whole, unless the policy says something else.
+    pub(crate) fn set_default_deadline(&mut self, deadline: Option<Duration>) {
+        self.until = self.until.or_else(|| deadline.map(|deadline| self.began + deadline));
+    }
+
+    /// When all of it must have ended.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
     /// All waits for a connection may last this long together, unless the policy has a deadline.
     pub(crate) fn set_patience(&mut self, patience: Option<Duration>) {
         self.patience = patience;
@@ -183,16 +200,19 @@ impl Attempts {
 
     /// How much longer it may wait for a connection; none if only the pool knows.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
-        match (self.policy.deadline, self.patience) {
-            (Some(deadline), _) => Some(deadline.saturating_sub(now.since(self.began))),
-            (None, Some(patience)) => Some(patience.saturating_sub(self.waited)),
-            (None, None) => None,
+        let of_all = self.until.map(|until| until.since(now));
+        let of_waits = self.patience.map(|patience| patience.saturating_sub(self.waited));
+        match (of_all, of_waits) {
+            // Who asks for a deadline is ready to wait for as long.
+            (Some(_), _) if self.policy.deadline.is_some() => of_all,
+            (Some(all), Some(waits)) => Some(all.min(waits)),
+            _ => of_all.or(of_waits),
         }
     }
 
     /// Whether no less time is left than a pool waits by itself.
-    pub(crate) fn is_left_to_the_pool(&self) -> bool {
-        self.policy.deadline.is_none() && self.waited.is_zero()
+    pub(crate) fn is_left_to_the_pool(&self, now: Instant) -> bool {
+        self.policy.deadline.is_none() && self.waited.is_zero() && self.left(now) == self.patience
     }
 
     /// Decides after a wait that ended without a connection, for a reason that may pass. The transaction goes on waiting until
@@ -220,8 +240,7 @@ impl Attempts {
             return Verdict::Exhausted;
         }
         let pause = self.pause(kind, rng);
-        let late = |deadline| (now + pause).since(self.began) > deadline;
-        if self.policy.deadline.is_some_and(late) {
+        if self.until.is_some_and(|until| now + pause > until) {
             return Verdict::Exhausted;
         }
         if self.policy.budget.as_ref().is_some_and(|budget| !budget.withdraw(now)) {
@@ -414,11 +433,11 @@ mod tests {
     fn what_is_done_between_waits_does_not_count_as_waiting() {
         let mut rng = Seed::new(1).rng();
         let mut attempts = patient(&RetryPolicy::default());
-        assert!(attempts.is_left_to_the_pool());
+        assert!(attempts.is_left_to_the_pool(START));
         attempts.waited(PATIENCE / 2);
         let later = START + Duration::from_secs(100);
         assert_eq!(attempts.left(later), Some(PATIENCE / 2));
-        assert!(!attempts.is_left_to_the_pool());
+        assert!(!attempts.is_left_to_the_pool(START));
         assert!(matches!(
             attempts.decide(ErrorKind::Disconnected, later, &mut rng),
             Verdict::Again { retry: 1, .. }
@@ -436,7 +455,7 @@ mod tests {
             attempts.waited(PATIENCE / 4);
             let now = START + PATIENCE / 4;
             assert_eq!(attempts.left(now), Some(deadline - PATIENCE / 4));
-            assert!(!attempts.is_left_to_the_pool());
+            assert!(!attempts.is_left_to_the_pool(START));
         }
         assert_eq!(policy.begin(START).left(START), None, "of a pool that says nothing");
     }

@@ -4,6 +4,8 @@ use std::error::Error as StdError;
 use std::future::Future;
 use std::time::Duration;
 
+use forebay::Instant;
+
 use crate::error::{Error, ErrorKind};
 
 /// A connection that can hold one transaction at a time.
@@ -39,6 +41,13 @@ pub trait Session: Send {
         ErrorKind::of(error)
     }
 
+    /// From now on requests of this connection are given up at this time; without one, when its pool says so. A transaction that ends
+    /// with its caller's deadline needs it only for a connection that outlives that, as one of a pool does. By default nothing is
+    /// done.
+    fn set_deadline(&mut self, at: Option<Instant>) {
+        let _ = at;
+    }
+
     /// Rolls it back.
     ///
     /// # Cancel safety
@@ -60,6 +69,11 @@ pub trait Sessions: Send + Sync {
     /// How long [`session`](Self::session) waits at most, if that is known. All waits of one `run` without a deadline then last
     /// that long together. If it is not known, the first wait that fails ends the run.
     fn patience(&self) -> Option<Duration> {
+        None
+    }
+
+    /// How long a whole transaction may take, if its [`RetryPolicy`](crate::RetryPolicy) does not say. Without it, there is no limit.
+    fn deadline(&self) -> Option<Duration> {
         None
     }
 

@@ -50,6 +50,11 @@ impl Frames {
         self.left > 0 || self.filled > TYPED
     }
 
+    /// How many bytes at most are certain to belong to the frame that has begun.
+    pub(crate) const fn rest(&self) -> usize {
+        if self.left > 0 { self.left } else { self.header.len() - self.filled }
+    }
+
     /// Passes on what `bytes` bring.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], listener: &mut impl Listener) -> Result<(), Garbage> {
         while !bytes.is_empty() {

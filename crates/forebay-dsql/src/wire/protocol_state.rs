@@ -76,6 +76,36 @@ impl ProtocolState {
         self.answered.max(self.refused) < self.commit
     }
 
+    /// The last request that can change anything.
+    pub(super) fn newest_request(&self) -> u64 {
+        self.serious
+    }
+
+    pub(super) fn answers_received(&self) -> u64 {
+        self.answered
+    }
+
+    /// The requests that are unanswered. Of each, whether it was told an error already, and whether it or a later one may commit.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = (bool, bool)> + use<> {
+        let (refused, commit) = (self.refused, self.commit);
+        (self.answered + 1..=self.asked).map(move |request| (refused == request, request <= commit))
+    }
+
+    /// Whether the server has answered all requests, and nothing else is on its way.
+    pub(super) fn is_settled(&self) -> bool {
+        self.answered >= self.asked && !self.unfinished && !self.copying && !self.half_heard
+    }
+
+    /// Whether the client is in the middle of a request, or of the data of a COPY: only the server itself can end that.
+    pub(super) fn is_inside_a_request(&self) -> bool {
+        self.unfinished || self.copying
+    }
+
+    /// Whether the server waits for the data of a COPY.
+    pub(super) fn is_copying(&self) -> bool {
+        self.copying
+    }
+
     /// Whether the last request failed.
     #[cfg(feature = "raw")]
     pub(super) fn was_refused(&self) -> bool {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
 use super::ConnectionState;
+use super::deadline::Limits;
 use super::failure::Failure;
 use super::protocol_state::ProtocolState;
 use crate::error::ErrorKind;
@@ -36,6 +37,10 @@ pub struct StateTracker {
     /// SQLSTATE of the error that ended the session, as bytes; zero for none.
     fatal: AtomicU64,
     pub(super) activity: AtomicU8,
+    /// Whether a request was given up, and the connection has not been reset since.
+    given_up: AtomicU8,
+    /// How long callers wait for answers.
+    pub(crate) limits: Limits,
     /// How many wait for a change.
     pub(super) awaited: AtomicUsize,
     changed: Notify,
@@ -55,6 +60,13 @@ pub(super) const AT_WORK: u8 = 1;
 /// The task was woken and has not been polled yet.
 pub(super) const CALLED: u8 = 2;
 
+/// No request was given up.
+const NONE: u8 = 0;
+/// One was. The stream answers whatever the driver sends, and sends nothing.
+const GIVEN_UP: u8 = 1;
+/// The connection is being reset: the next request is sent.
+const RESUMED: u8 = 2;
+
 impl StateTracker {
     /// The state of the connection. It costs two loads.
     #[must_use]
@@ -69,11 +81,33 @@ impl StateTracker {
             ConnectionState::Unanswered
         } else if flags & IN_TRANSACTION != 0 {
             ConnectionState::InTransaction
-        } else if self.altered.load(Ordering::Acquire) {
+        } else if self.altered.load(Ordering::Acquire) || self.is_given_up() {
             ConnectionState::Altered
         } else {
             ConnectionState::Clean
         }
+    }
+
+    /// Whether a request of this connection was given up at its deadline: no other request is sent before the connection has been
+    /// given back.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire) == GIVEN_UP
+    }
+
+    pub(super) fn give_up(&self) {
+        self.given_up.store(GIVEN_UP, Ordering::Release);
+    }
+
+    /// The caller that gave up has returned the connection, and all is answered: requests are sent again. Returns whether one had been
+    /// given up.
+    pub(crate) fn resume(&self) -> bool {
+        self.given_up.compare_exchange(GIVEN_UP, RESUMED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// For the stream: whether requests are sent again.
+    pub(super) fn is_resumed(&self) -> bool {
+        self.given_up.compare_exchange(RESUMED, NONE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Whether the connection is useless.

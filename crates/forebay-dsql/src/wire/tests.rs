@@ -5,12 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use forebay::rt::{Runtime, VirtualTime};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::state_tracker::AT_WORK;
 use super::*;
+
+fn runtime() -> Arc<dyn Runtime> {
+    Arc::new(VirtualTime::new())
+}
 
 fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     let mut frame = vec![kind];
@@ -44,7 +49,7 @@ struct Recorded(TrackedStream<()>);
 
 impl Recorded {
     fn new() -> Self {
-        Self(TrackedStream::new((), Arc::default()))
+        Self(TrackedStream::new((), Arc::default(), runtime()))
     }
 
     fn begun() -> Self {
@@ -322,7 +327,7 @@ fn frames_cost_no_allocation() {
 async fn the_end_of_a_stream_breaks_it() {
     let (near, far) = tokio::io::duplex(64);
     let tracker = Arc::new(StateTracker::default());
-    let mut stream = TrackedStream::new(near, Arc::clone(&tracker));
+    let mut stream = TrackedStream::new(near, Arc::clone(&tracker), runtime());
     stream.write_all(&startup()).await.unwrap();
     assert!(!tracker.is_broken());
     drop(far);
@@ -330,7 +335,7 @@ async fn the_end_of_a_stream_breaks_it() {
     assert!(tracker.is_broken());
     let (near, far) = tokio::io::duplex(64);
     let tracker = Arc::new(StateTracker::default());
-    let mut stream = TrackedStream::new(near, Arc::clone(&tracker));
+    let mut stream = TrackedStream::new(near, Arc::clone(&tracker), runtime());
     drop(far);
     stream.write_all(&startup()).await.unwrap_err();
     assert!(tracker.is_broken());
@@ -340,7 +345,7 @@ async fn the_end_of_a_stream_breaks_it() {
 async fn what_a_full_socket_holds_back_is_unanswered() {
     let (near, mut far) = tokio::io::duplex(16);
     let tracker = Arc::new(StateTracker::default());
-    let mut stream = TrackedStream::new(near, Arc::clone(&tracker));
+    let mut stream = TrackedStream::new(near, Arc::clone(&tracker), runtime());
     stream.note_sent(&startup());
     stream.note_received(&ready(b'I'));
     assert_eq!(tracker.state(), ConnectionState::Clean);

@@ -3,11 +3,13 @@
 mod cancellation;
 mod cluster;
 mod conformance;
+mod deadlines;
 mod death;
 mod dirt;
 mod disconnects;
 mod doubt;
 mod environment;
+mod hand_time;
 mod hooks;
 pub(crate) mod logs;
 mod lost;

@@ -1,11 +1,14 @@
 //! Resets dirty connections and checks idle ones in the background.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::connect::Connect;
 use crate::core::{BoxedEntry, Core};
 use crate::error::BoxError;
 use crate::event::Event;
+use crate::race::{self, First};
+use crate::rt;
 use crate::state::Condition;
 
 #[derive(Clone, Copy)]
@@ -40,6 +43,17 @@ struct InMaintenance<C: Connect> {
     is_death: bool,
 }
 
+impl<C: Connect> Core<C> {
+    /// Completes when a reset has taken too long: answers may take `unanswered` before, but not longer than until the
+    /// reservoir closes. Cancel safe.
+    async fn reset_ends(&self, unanswered: Duration, limit: Duration) {
+        if !unanswered.is_zero() {
+            rt::within(&*self.runtime, unanswered, self.closed()).await;
+        }
+        self.runtime.sleep_until(self.runtime.now() + limit).await;
+    }
+}
+
 impl<C: Connect> InMaintenance<C> {
     async fn maintain(mut self, kind: Kind) {
         let core = Arc::clone(&self.core);
@@ -47,7 +61,14 @@ impl<C: Connect> InMaintenance<C> {
         let limit = core.config.lock().maintenance_timeout;
         let connection = &mut entry.connection;
         let outcome = match kind {
-            Kind::Reset => core.within(limit, core.connector.reset(connection)).await,
+            Kind::Reset => {
+                let unanswered = core.connector.unanswered_timeout(connection);
+                match race::first(core.connector.reset(connection), core.reset_ends(unanswered, limit)).await
+                {
+                    First::Left(outcome) => Some(outcome),
+                    First::Right(()) => None,
+                }
+            }
             Kind::Check => core.within(limit, core.connector.check(connection)).await,
         };
         let error = match outcome {

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use dsql_local::{Cluster, EngineKind, Limits, Rules};
 use forebay::Discard;
+use forebay::rt::Runtime;
 use forebay_dsql::{Conflict, ConnectionState, Dsql, Error, ErrorKind, Session, SqlxDsql};
 
 use super::cluster::{PATIENCE, eventually, fault, pool, start, start_by, start_over};
+use super::hand_time::HandTime;
 use super::logs::Lines;
 
 /// A pool of one connection, so that the next caller gets the same.
@@ -158,18 +160,20 @@ async fn rows_nobody_read_do_not_reach_the_next_caller() {
 async fn one_that_does_not_answer_is_replaced() {
     let cluster = start();
     let options = super::cluster::bare_options(&cluster).reservoir(true);
-    let config = forebay::Config::default()
-        .max_open(1)
-        .startup_jitter(std::time::Duration::ZERO)
-        .maintenance_timeout(std::time::Duration::from_millis(50));
+    let config = forebay::Config::default().max_open(1).startup_jitter(std::time::Duration::ZERO);
     let options = options.config(config).build().unwrap();
-    let pool = Dsql::connect(options, super::cluster::Keys::of(&cluster)).await.unwrap();
+    let time = HandTime::new();
+    let builder = Dsql::builder(options, super::cluster::Keys::of(&cluster)).runtime(time.clone());
+    let pool = time.passing(builder.connect()).await.unwrap();
     let lent = pool.acquire().await.unwrap();
     let id = lent.id();
     let stuck = cluster.inject(fault("delay:at=statement,for=1h,n=1"));
     abandon(lent.batch_execute("SELECT 1"), 1).await;
     drop(lent);
-    let lent = pool.acquire_within(PATIENCE).await.unwrap();
+    // It is set aside for a minute, and then a reset may take 5 s.
+    let began = time.now();
+    let lent = time.passing(pool.acquire_within(PATIENCE * 2)).await.unwrap();
+    assert!(time.now().since(began) >= Duration::from_secs(65));
     assert_ne!(lent.id(), id);
     let discards = pool.reservoir_status().unwrap().counts.discards(Discard::ResetFailed);
     assert_eq!(discards, 1);

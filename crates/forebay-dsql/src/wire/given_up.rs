@@ -1,0 +1,116 @@
+//! Answers in place of a server whose own answers nobody waits for any more.
+
+use tokio::io::ReadBuf;
+
+use super::frames::{Frames, Garbage, Listener};
+
+/// What stands in for the server once a request was given up, until the connection is reset.
+///
+/// The driver gets what the server would have sent had it cancelled the requests: an error and a ReadyForQuery for each. What
+/// the driver sends meanwhile never reaches the server, and is answered in the same way: no caller can go on with a
+/// transaction of which a part is missing.
+pub(super) struct GivenUp {
+    /// The requests that the driver sends meanwhile.
+    requests: Frames,
+    answers: Vec<u8>,
+    /// How much of these the driver has read.
+    read: usize,
+    /// The state of the transaction, as a ReadyForQuery tells it.
+    status: u8,
+}
+
+/// What became of a request that was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Nothing of it is committed, now or later.
+    Failed,
+    /// It may be carried out and committed.
+    Unknown,
+    /// It was not sent.
+    NotSent,
+}
+
+/// SQLSTATE of a statement that was cancelled, and of a transaction whose outcome is unknown.
+pub(crate) const CANCELLED: &str = "57014";
+pub(crate) const UNKNOWN: &str = "08007";
+pub(crate) const FAILED_TEXT: &str = "no answer before the deadline (DSQL_DEADLINE, or that of this run or connection): the statement was given up, and its transaction is rolled back";
+pub(crate) const UNKNOWN_TEXT: &str = "no answer before the deadline (DSQL_DEADLINE, or that of this run or connection): the statement was given up, and may have been carried out";
+pub(crate) const NOT_SENT_TEXT: &str = "not sent: the deadline of this connection is over, or an earlier statement on it was given up; give the connection back and take another one";
+
+impl GivenUp {
+    pub(super) fn new(in_transaction: bool) -> Self {
+        let status = if in_transaction { b'E' } else { b'I' };
+        Self { requests: Frames::of_server(), answers: Vec::new(), read: 0, status }
+    }
+
+    /// Answers a request; without an outcome, one that was told its error already.
+    pub(super) fn answer(&mut self, outcome: Option<Outcome>) {
+        if let Some(outcome) = outcome {
+            let (code, text) = match outcome {
+                Outcome::Failed => (CANCELLED, FAILED_TEXT),
+                Outcome::Unknown => (UNKNOWN, UNKNOWN_TEXT),
+                Outcome::NotSent => (CANCELLED, NOT_SENT_TEXT),
+            };
+            self.push(b'E', format!("SERROR\0VERROR\0C{code}\0M{text}\0\0").as_bytes());
+        }
+        self.push(b'Z', &[self.status]);
+    }
+
+    fn push(&mut self, kind: u8, body: &[u8]) {
+        let length = u32::try_from(body.len() + 4).unwrap_or(u32::MAX);
+        self.answers.push(kind);
+        self.answers.extend_from_slice(&length.to_be_bytes());
+        self.answers.extend_from_slice(body);
+    }
+
+    /// Takes what the driver sends, and answers it.
+    pub(super) fn swallow(&mut self, bytes: &[u8]) -> Result<(), Garbage> {
+        let mut swallowed = Swallowed::default();
+        let fed = self.requests.feed(bytes, &mut swallowed);
+        for _ in 0..swallowed.asked {
+            self.answer(Some(Outcome::NotSent));
+        }
+        fed
+    }
+
+    /// Whether the driver has read every answer, and is not in the middle of a request.
+    pub(super) fn is_done(&self) -> bool {
+        !self.has_answers() && !self.requests.is_inside()
+    }
+
+    pub(super) fn has_answers(&self) -> bool {
+        self.read < self.answers.len()
+    }
+
+    /// Gives the driver as much as there is room for.
+    pub(super) fn read(&mut self, buffer: &mut ReadBuf<'_>) {
+        let rest = &self.answers[self.read..];
+        let part = &rest[..rest.len().min(buffer.remaining())];
+        buffer.put_slice(part);
+        self.read += part.len();
+        if !self.has_answers() {
+            self.answers.clear();
+            self.read = 0;
+        }
+    }
+}
+
+/// Counts the requests that expect a ReadyForQuery.
+#[derive(Default)]
+struct Swallowed {
+    kind: u8,
+    asked: usize,
+}
+
+impl Listener for Swallowed {
+    fn begin(&mut self, kind: u8) -> bool {
+        self.kind = kind;
+        false
+    }
+
+    fn body(&mut self, _part: &[u8]) {}
+
+    fn end(&mut self) {
+        self.asked += usize::from(matches!(self.kind, b'Q' | b'F' | b'S'));
+    }
+}
