@@ -12,7 +12,11 @@ use crate::token::TokenCache;
 #[cfg(feature = "tokio-postgres")]
 pub(crate) mod addresses;
 #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+pub(crate) mod given_up;
+#[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
 mod opening;
+#[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+pub(crate) mod timer;
 #[cfg(feature = "tokio-postgres")]
 pub(crate) mod tls;
 

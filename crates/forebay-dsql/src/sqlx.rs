@@ -15,20 +15,27 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{BoxError, ConfigError, Connect, ConnectionMonitor, OpenError, Problem};
+use forebay::{BoxError, ConfigError, Connect, ConnectionMonitor, Instant, OpenError, Problem};
 use sqlx::postgres::{
     PgConnectOptions, PgConnection, PgDatabaseError, PgSeverity, PgSslMode, PgTransactionManager,
 };
 use sqlx::{Connection, Executor, Row, SqlSafeStr};
 use sqlx_core::transaction::TransactionManager;
 
+use crate::driver::given_up::GivenUp;
+use crate::driver::timer::Timer;
 use crate::driver::{self, ConnectorParts};
 use crate::error::{Conflict, Error, ErrorKind, is_failed_transaction, is_unprepared};
 use crate::options::RootCertificates;
 use crate::token::Token;
 use crate::transaction::Session;
+
+mod executor;
+
+use executor::Statements;
 
 /// Opens connections of sqlx to a cluster, with tokens from a cache.
 pub struct Sqlx {
@@ -42,6 +49,10 @@ impl Sqlx {
         let connection = PgConnection::connect_with(&options).await?;
         Ok(SqlxConnection {
             connection,
+            statements: Statements::new(
+                Timer::new(Arc::clone(&self.parts.runtime)),
+                self.parts.options.deadline(),
+            ),
             state: State::Clean,
             before: State::Clean,
             in_hand: false,
@@ -126,10 +137,15 @@ impl Connect for Sqlx {
     }
 
     fn is_clean(&self, connection: &SqlxConnection) -> bool {
-        connection.state == State::Clean
+        connection.state == State::Clean && connection.statements.are_as_lent()
+    }
+
+    fn unanswered_timeout(&self, connection: &SqlxConnection) -> Duration {
+        if connection.statements.is_unanswered() { driver::SET_ASIDE } else { Duration::ZERO }
     }
 
     async fn reset(&self, connection: &mut SqlxConnection) -> Result<(), BoxError> {
+        connection.statements.restore();
         let mut cleaned = connection.make_clean().await;
         // The schema has changed, which every open connection is told once.
         if matches!(&cleaned, Err(error) if matches!(error.kind(), ErrorKind::Conflict(_))) {
@@ -160,6 +176,7 @@ impl fmt::Debug for Sqlx {
 /// A connection of sqlx. It derefs to its [`PgConnection`].
 pub struct SqlxConnection {
     connection: PgConnection,
+    statements: Statements,
     state: State,
     /// Its state when its transaction began.
     before: State,
@@ -189,9 +206,25 @@ enum State {
 }
 
 impl SqlxConnection {
-    /// The executor for sqlx, through any number of guards: `query.execute(tx.pg())`.
-    pub fn pg(&mut self) -> &mut PgConnection {
+    /// The executor for sqlx, through any number of guards: `query.execute(tx.pg())`. Its statements end at their
+    /// [deadline](crate::Options::deadline). Those of the [`PgConnection`] that it derefs to do not: sqlx lets nobody in between.
+    pub fn pg(&mut self) -> &mut Self {
         self
+    }
+
+    /// How long each statement may take from now on, from its request to the end of its answer; `None` for no limit. Until this connection
+    /// goes back to its pool, it replaces [`Options::deadline`](crate::Options::deadline), such as for a long report.
+    ///
+    /// A statement that takes longer is given up: it fails with SQLSTATE 57014, or with 08007 if it may have been carried out and
+    /// committed, as one outside of a transaction. Later statements on this connection fail without being sent. The pool gets the
+    /// connection back as soon as the server has answered.
+    pub fn set_statement_deadline(&mut self, limit: Option<Duration>) {
+        self.statements.set_each(limit);
+    }
+
+    /// Fails if a statement was given up, or cannot be answered in time.
+    fn may_send(&mut self) -> Result<(), Error> {
+        if self.statements.may_send() { Ok(()) } else { Err(sqlx::Error::from(GivenUp::NotSent).into()) }
     }
 
     /// Sends a nonce and compares the reply, which proves that the stream is in sync.
@@ -319,6 +352,8 @@ impl fmt::Debug for SqlxConnection {
 
 impl Session for SqlxConnection {
     async fn begin(&mut self) -> Result<(), Error> {
+        self.may_send()?;
+        self.statements.sent();
         self.before = std::mem::replace(&mut self.state, State::Unknown);
         self.in_hand = false;
         self.refresh().await?;
@@ -332,12 +367,15 @@ impl Session for SqlxConnection {
                 self.refused = false;
             }
         }
+        self.statements.answered();
         Ok(())
     }
 
     async fn commit(&mut self) -> Result<(), Error> {
         self.commit_was_sent = false;
+        self.may_send()?;
         self.state = State::Unknown;
+        self.statements.sent();
         if PgTransactionManager::get_transaction_depth(&self.connection) != 1 {
             return Err(driver::ended_by_body());
         }
@@ -355,11 +393,13 @@ impl Session for SqlxConnection {
         match PgTransactionManager::commit(&mut self.connection).await {
             Ok(()) => {
                 self.ended();
+                self.statements.answered();
                 Ok(())
             }
             // The server refused, and the session goes on.
             Err(error) if said(&error) == Some(PgSeverity::Error) => {
                 self.refused = true;
+                self.statements.answered();
                 let error = Error::from(error);
                 self.stale |= error.kind() == SCHEMA;
                 Err(error)
@@ -387,11 +427,18 @@ impl Session for SqlxConnection {
         if self.broken {
             return Err(OutOfStep.into());
         }
+        self.may_send()?;
+        self.statements.sent();
         self.roll_back().await?;
         // Only now it is known that the answer was this statement's.
         self.keep_step().await?;
         self.ended();
+        self.statements.answered();
         Ok(())
+    }
+
+    fn set_deadline(&mut self, at: Option<Instant>) {
+        self.statements.set_until(at);
     }
 }
 

@@ -11,8 +11,8 @@ mod deadline;
 mod driver_task;
 mod failure;
 mod frames;
-mod given_up;
 mod protocol_state;
+mod stand_in;
 mod state_tracker;
 #[cfg(test)]
 mod tests;

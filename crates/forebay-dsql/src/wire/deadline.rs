@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Waker};
+use std::task::Context;
 use std::time::Duration;
 
 use forebay::Instant;
-use forebay::rt::{Runtime, Task};
-use parking_lot::Mutex;
+use forebay::rt::Runtime;
 
 use super::protocol_state::ProtocolState;
+use crate::driver::timer::Timer;
 
 /// How long a caller waits for the answers of one connection. Any thread may set it.
 #[derive(Debug)]
@@ -57,38 +57,26 @@ impl Limits {
 }
 
 /// Watches how long the oldest request of a connection has been unanswered.
-///
-/// It has one timer for all of its requests. The timer is set when a request is sent, and left alone when that is answered:
-/// a later request finds it set, and moves it only when it fires.
 pub(super) struct Deadline {
-    runtime: Arc<dyn Runtime>,
+    timer: Timer,
     /// When requests were sent that are unanswered, oldest first; of several sent at once, the last.
     sent: VecDeque<(u64, Instant)>,
     /// Since when a part of a request is still to be sent.
     partial_since: Option<Instant>,
     /// When the last of them was noted.
     noted_at: Instant,
-    /// A mutex only so that the stream can be shared; it is never locked.
-    timer: Mutex<Option<Timer>>,
     /// When the oldest request was found overdue in the middle of an answer.
     pub(super) overdue_since: Option<Instant>,
 }
 
-struct Timer {
-    at: Instant,
-    sleep: Task,
-    waker: Waker,
-}
-
 impl Deadline {
     pub(super) fn new(runtime: Arc<dyn Runtime>) -> Self {
-        let timer = Mutex::new(None);
-        let (sent, noted_at) = (VecDeque::new(), Instant::ZERO);
-        Self { runtime, sent, partial_since: None, noted_at, timer, overdue_since: None }
+        let (timer, sent, noted_at) = (Timer::new(runtime), VecDeque::new(), Instant::ZERO);
+        Self { timer, sent, partial_since: None, noted_at, overdue_since: None }
     }
 
     fn now(&self) -> Instant {
-        self.runtime.coarse_now()
+        self.timer.now()
     }
 
     /// Whether this time has come. It costs nothing if there is none.
@@ -127,7 +115,7 @@ impl Deadline {
     /// A request was just noted: the task is woken when it is overdue. It reads no clock.
     pub(super) fn watch(&mut self, limits: &Limits, context: &mut Context<'_>) {
         if let Some(due) = self.due_at(limits) {
-            self.wake_at(due, self.noted_at, context);
+            self.timer.wake_at(due, self.noted_at, context);
         }
     }
 
@@ -137,7 +125,7 @@ impl Deadline {
         let now = self.now();
         let is_due = now >= due;
         if !is_due {
-            self.wake_at(due, now, context);
+            self.timer.wake_at(due, now, context);
         }
         is_due
     }
@@ -148,30 +136,9 @@ impl Deadline {
         let now = self.now();
         let end = *self.overdue_since.get_or_insert(now) + within;
         if now < end {
-            self.wake_at(end, now, context);
+            self.timer.wake_at(end, now, context);
         }
         now < end
-    }
-
-    /// Wakes the task at this time, or earlier.
-    fn wake_at(&mut self, at: Instant, now: Instant, context: &mut Context<'_>) {
-        let timer = self.timer.get_mut();
-        match timer {
-            Some(timer) if timer.at <= at && timer.at > now => {
-                if timer.waker.will_wake(context.waker()) {
-                    return;
-                }
-                timer.waker.clone_from(context.waker());
-            }
-            _ => {
-                let sleep = self.runtime.sleep_until(at);
-                *timer = Some(Timer { at, sleep, waker: context.waker().clone() });
-            }
-        }
-        if timer.as_mut().is_some_and(|timer| timer.sleep.as_mut().poll(context).is_ready()) {
-            *timer = None;
-            context.waker().wake_by_ref();
-        }
     }
 
     /// The requests so far are given up.

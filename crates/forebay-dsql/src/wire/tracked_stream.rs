@@ -12,8 +12,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::StateTracker;
 use super::deadline::Deadline;
 use super::frames::{Frames, Garbage};
-use super::given_up::{GivenUp, Outcome};
 use super::protocol_state::ProtocolState;
+use super::stand_in::StandIn;
+use crate::driver::given_up::GivenUp;
 
 /// How long the rest of a frame may take, once a request is overdue.
 const REST_OF_A_FRAME: Duration = Duration::from_secs(1);
@@ -30,7 +31,7 @@ pub(crate) struct TrackedStream<S> {
     /// None for a program that reads for itself, and gives up by itself.
     deadline: Option<Deadline>,
     /// Since requests were given up, until the connection is reset.
-    given_up: Option<Box<GivenUp>>,
+    given_up: Option<Box<StandIn>>,
 }
 
 impl<S> TrackedStream<S> {
@@ -121,9 +122,9 @@ impl<S> TrackedStream<S> {
         if self.protocol.is_inside_a_request() || self.sent.is_inside() {
             return Err(self.broken());
         }
-        let mut given_up = GivenUp::new(self.protocol.is_in_transaction());
+        let mut given_up = StandIn::new(self.protocol.is_in_transaction());
         for (refused, may_commit) in self.protocol.unanswered() {
-            let outcome = if may_commit { Outcome::Unknown } else { Outcome::Failed };
+            let outcome = if may_commit { GivenUp::Unknown } else { GivenUp::Failed };
             given_up.answer((!refused).then_some(outcome));
         }
         self.given_up = Some(Box::new(given_up));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dsql_local::Cluster;
 use forebay::rt::Runtime;
-use forebay_dsql::{Driver, DsqlPool, Error, ErrorKind, Postgres, RetryPolicy};
+use forebay_dsql::{Driver, DsqlPool, Error, ErrorKind, Postgres, RetryPolicy, Sqlx};
 
 use super::cluster::{Keys, eventually, fault, options, start};
 use super::hand_time::HandTime;
@@ -121,4 +121,14 @@ async fn a_run_ends_at_its_deadline_and_nothing_is_committed<C: Driver<Connectio
 #[tokio::test]
 async fn a_run_ends_at_its_deadline_with_tokio_postgres() {
     a_run_ends_at_its_deadline_and_nothing_is_committed::<Postgres>().await;
+}
+
+#[tokio::test]
+async fn a_single_statement_is_given_up_with_sqlx() {
+    a_single_statement_is_given_up_and_its_connection_used_again::<Sqlx>().await;
+}
+
+#[tokio::test]
+async fn a_run_ends_at_its_deadline_with_sqlx() {
+    a_run_ends_at_its_deadline_and_nothing_is_committed::<Sqlx>().await;
 }

@@ -39,12 +39,12 @@ impl Speak for PostgresConnection {
 
 impl Speak for SqlxConnection {
     async fn execute(&mut self, sql: &'static str) -> Result<(), String> {
-        let done = sqlx::Executor::execute(&mut **self, sql).await;
+        let done = sqlx::Executor::execute(&mut *self, sql).await;
         done.map(drop).map_err(|error| error.to_string())
     }
 
     async fn number(&mut self, sql: &'static str) -> Result<i64, String> {
-        sqlx::query_scalar(sql).fetch_one(&mut **self).await.map_err(|error| error.to_string())
+        sqlx::query_scalar(sql).fetch_one(&mut *self).await.map_err(|error| error.to_string())
     }
 
     async fn notice(&mut self) {

@@ -3,13 +3,14 @@
 use tokio::io::ReadBuf;
 
 use super::frames::{Frames, Garbage, Listener};
+use crate::driver::given_up::GivenUp;
 
 /// What stands in for the server once a request was given up, until the connection is reset.
 ///
 /// The driver gets what the server would have sent had it cancelled the requests: an error and a ReadyForQuery for each. What
 /// the driver sends meanwhile never reaches the server, and is answered in the same way: no caller can go on with a
 /// transaction of which a part is missing.
-pub(super) struct GivenUp {
+pub(super) struct StandIn {
     /// The requests that the driver sends meanwhile.
     requests: Frames,
     answers: Vec<u8>,
@@ -19,38 +20,16 @@ pub(super) struct GivenUp {
     status: u8,
 }
 
-/// What became of a request that was given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// Nothing of it is committed, now or later.
-    Failed,
-    /// It may be carried out and committed.
-    Unknown,
-    /// It was not sent.
-    NotSent,
-}
-
-/// SQLSTATE of a statement that was cancelled, and of a transaction whose outcome is unknown.
-pub(crate) const CANCELLED: &str = "57014";
-pub(crate) const UNKNOWN: &str = "08007";
-pub(crate) const FAILED_TEXT: &str = "no answer before the deadline (DSQL_DEADLINE, or that of this run or connection): the statement was given up, and its transaction is rolled back";
-pub(crate) const UNKNOWN_TEXT: &str = "no answer before the deadline (DSQL_DEADLINE, or that of this run or connection): the statement was given up, and may have been carried out";
-pub(crate) const NOT_SENT_TEXT: &str = "not sent: the deadline of this connection is over, or an earlier statement on it was given up; give the connection back and take another one";
-
-impl GivenUp {
+impl StandIn {
     pub(super) fn new(in_transaction: bool) -> Self {
         let status = if in_transaction { b'E' } else { b'I' };
         Self { requests: Frames::of_server(), answers: Vec::new(), read: 0, status }
     }
 
     /// Answers a request; without an outcome, one that was told its error already.
-    pub(super) fn answer(&mut self, outcome: Option<Outcome>) {
+    pub(super) fn answer(&mut self, outcome: Option<GivenUp>) {
         if let Some(outcome) = outcome {
-            let (code, text) = match outcome {
-                Outcome::Failed => (CANCELLED, FAILED_TEXT),
-                Outcome::Unknown => (UNKNOWN, UNKNOWN_TEXT),
-                Outcome::NotSent => (CANCELLED, NOT_SENT_TEXT),
-            };
+            let (code, text) = (outcome.code(), outcome.text());
             self.push(b'E', format!("SERROR\0VERROR\0C{code}\0M{text}\0\0").as_bytes());
         }
         self.push(b'Z', &[self.status]);
@@ -68,7 +47,7 @@ impl GivenUp {
         let mut swallowed = Swallowed::default();
         let fed = self.requests.feed(bytes, &mut swallowed);
         for _ in 0..swallowed.asked {
-            self.answer(Some(Outcome::NotSent));
+            self.answer(Some(GivenUp::NotSent));
         }
         fed
     }
