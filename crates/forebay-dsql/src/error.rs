@@ -22,7 +22,7 @@ pub(crate) use said::is_said;
 pub(crate) use said::is_unprepared;
 #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
 pub(crate) use {
-    chain::{causes, seen},
+    chain::{causes, is_of_system, seen},
     said::is_failed_transaction,
 };
 

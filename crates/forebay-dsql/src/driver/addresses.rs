@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
 
-use crate::error::{Error, ErrorKind, causes, is_said, seen};
+use crate::error::{Error, ErrorKind, is_of_system, is_said};
 use crate::options::Options;
 
 /// Where the cluster is, best first. Cancel safe.
@@ -81,12 +81,6 @@ where
 /// Whether the error is the network's, and no server has answered.
 fn is_unreached(error: &Error) -> bool {
     !is_said(error) && (error.kind() == ErrorKind::Disconnected || is_of_system(error))
-}
-
-/// Also one that may not be reached, which is as lasting as a wrong certificate: those of TLS have no number.
-fn is_of_system(error: &Error) -> bool {
-    let of_io = |cause| seen::<io::Error>(cause).is_some_and(|error| error.raw_os_error().is_some());
-    causes(error).any(of_io)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::io;
 use forebay::{Failure, OpenError};
 
 use super::ConnectorParts;
-use crate::error::{Auth, Error, ErrorKind, Throttle, causes, seen};
+use crate::error::{Auth, Error, ErrorKind, Throttle, causes, is_of_system, seen};
 use crate::token::Token;
 
 impl ConnectorParts {
@@ -58,9 +58,15 @@ fn open_error(error: Error, may_pass: bool) -> OpenError {
         _ if is_silence(&error) => Failure::Timeout,
         _ => Failure::Open,
     };
-    let permanent = error.kind() == ErrorKind::Auth(Auth::Denied) && !may_pass;
+    let permanent = match error.kind() {
+        // A denied role stays denied. An expired signature or a missing token may pass.
+        ErrorKind::Auth(Auth::Denied) => !may_pass,
+        // A certificate that is not trusted or for another name, TLS that the server does not speak, a database that is not
+        // there: somebody must act. What the operating system reports may pass, such as a full table of files.
+        ErrorKind::Permanent | ErrorKind::Unsupported => !is_of_system(&error),
+        _ => false,
+    };
     let error = OpenError::new(failure, error);
-    // A denied role stays denied. An expired signature or a missing token may pass.
     if permanent { error.permanent() } else { error }
 }
 
@@ -100,16 +106,38 @@ mod tests {
     }
 
     #[test]
-    fn only_a_denial_is_permanent() {
+    fn a_denial_and_what_somebody_must_change_are_permanent() {
         for (kind, permanent) in [
             (ErrorKind::Auth(Auth::Denied), true),
             (ErrorKind::Auth(Auth::SignatureExpired), false),
             (ErrorKind::Auth(Auth::NoToken), false),
             (ErrorKind::Throttled(Throttle::RateExceeded), false),
-            (ErrorKind::Permanent, false),
+            (ErrorKind::Permanent, true),
+            (ErrorKind::Unsupported, true),
+            (ErrorKind::Disconnected, false),
+            (ErrorKind::Unavailable, false),
         ] {
             assert_eq!(open_error(Error::new(kind, "no"), false).is_permanent(), permanent, "{kind:?}");
-            assert!(!open_error(Error::new(kind, "no"), true).is_permanent(), "{kind:?} with another token");
+        }
+        let denied = Error::new(ErrorKind::Auth(Auth::Denied), "no");
+        assert!(!open_error(denied, true).is_permanent(), "another token may be let in");
+    }
+
+    #[test]
+    fn only_what_the_server_is_lasts() {
+        for (error, permanent) in [
+            (io::Error::new(io::ErrorKind::InvalidData, rustls::Error::UnsupportedNameType), true),
+            (io::Error::new(io::ErrorKind::InvalidData, rustls::Error::DecryptError), false),
+            // EACCES, such as of a firewall, and EMFILE.
+            (io::Error::from_raw_os_error(13), false),
+            (io::Error::from_raw_os_error(24), false),
+            (io::ErrorKind::ConnectionRefused.into(), false),
+            (io::ErrorKind::ConnectionReset.into(), false),
+            (io::ErrorKind::TimedOut.into(), false),
+            (io::ErrorKind::UnexpectedEof.into(), false),
+        ] {
+            let told = format!("{error:?}");
+            assert_eq!(open_error(error.into(), false).is_permanent(), permanent, "{told}");
         }
     }
 }

@@ -25,6 +25,12 @@ pub(crate) fn causes<'a>(
     std::iter::successors(Some(error), |&error| inside(error).or_else(|| error.source()))
 }
 
+/// Whether the operating system reported it. Errors of TLS have no number.
+pub(crate) fn is_of_system(error: &(dyn StdError + 'static)) -> bool {
+    let of_io = |cause| seen::<io::Error>(cause).is_some_and(|error| error.raw_os_error().is_some());
+    causes(error).any(of_io)
+}
+
 /// The content of an error that has printed it, and so does not name it as its source.
 fn inside<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
     if let Some(shared) = seen::<Arc<dyn StdError + Send + Sync>>(error) {

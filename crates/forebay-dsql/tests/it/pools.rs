@@ -1,6 +1,7 @@
 //! Connections and pools, against a local cluster.
 
 mod cancellation;
+mod certificate;
 mod cluster;
 mod conformance;
 mod deadlines;
