@@ -63,7 +63,8 @@ pub use token::{
     TokenStatus,
 };
 pub use transaction::{
-    BodyError, Operation, RetryBudget, RetryPolicy, Session, Sessions, Stage, Transaction, Transactions,
+    BodyError, OpenTransaction, Operation, RetryBudget, RetryPolicy, Session, Sessions, Stage, Transaction,
+    Transactions,
 };
 
 #[cfg(feature = "tokio-postgres")]
@@ -72,8 +73,8 @@ pub use wire::{ConnectionState, StateTracker};
 /// UUIDs, which are bound to a column as text: `to_string` writes one, and `parse_str` reads it.
 pub use uuid::Uuid;
 
-// What options and pools are set up with.
-pub use forebay::{Config, ConfigError, Lifetime, StartError};
+// What options and pools are set up with, and what a `Session` is given.
+pub use forebay::{Config, ConfigError, Instant, Lifetime, StartError};
 
 /// The pages that show this crate, so that what they show is compiled and run.
 #[cfg(all(doctest, feature = "tokio-postgres"))]

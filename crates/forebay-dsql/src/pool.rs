@@ -14,7 +14,7 @@ use crate::member::WeakMember;
 use crate::options::Options;
 use crate::status_page::ServedPage;
 use crate::token::{Identity, Signer, TokenCache, TokenStatus};
-use crate::transaction::{BodyError, Session, Sessions, Transaction, Transactions};
+use crate::transaction::{BodyError, OpenTransaction, Session, Sessions, Transaction, Transactions};
 
 mod builder;
 mod hooks;
@@ -195,6 +195,49 @@ impl<C: Connect> DsqlPool<C> {
         B: AsyncFnMut(Transaction<PooledConnection<'static, C>>) -> Result<T, E>,
     {
         self.transactions.run_mut(self, operation, body).await
+    }
+
+    /// Begins a transaction, for a caller that commits or rolls back by itself. A drop rolls back in the background. It is
+    /// not run again after a conflict: see [`run`](Self::run) for that.
+    ///
+    /// All of it ends at the [deadline](Options::deadline) of the pool, from the wait for a connection to COMMIT.
+    ///
+    /// ```no_run
+    /// # async fn pay(dsql: &forebay_dsql::Dsql) -> Result<(), forebay_dsql::Error> {
+    /// let tx = dsql.begin().await?;
+    /// tx.execute("UPDATE account SET balance = balance - 1 WHERE id = 7", &[]).await?;
+    /// tx.execute("UPDATE account SET balance = balance + 1 WHERE id = 8", &[]).await?;
+    /// tx.commit().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), up to BEGIN.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, its connection goes back, and what was begun is rolled back.
+    pub async fn begin(&self) -> Result<OpenTransaction<PooledConnection<'static, C>>, Error>
+    where
+        C: Connect<Connection: Session + Sync>,
+    {
+        self.transactions.begin(self, "begin").await
+    }
+
+    /// The same with a deadline of its own, such as for a long report.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    ///
+    /// # Cancel safety
+    /// As [`begin`](Self::begin).
+    pub async fn begin_within(
+        &self,
+        deadline: Duration,
+    ) -> Result<OpenTransaction<PooledConnection<'static, C>>, Error>
+    where
+        C: Connect<Connection: Session + Sync>,
+    {
+        self.transactions.begin_within(self, "begin", deadline).await
     }
 
     /// What runs its transactions, for callers that begin and commit themselves.

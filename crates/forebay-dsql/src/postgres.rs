@@ -15,6 +15,7 @@ use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres::{Client, Statement};
 
 use crate::driver::addresses::{self, Answers};
+use crate::driver::given_up::GivenUp;
 use crate::driver::tls::Tls;
 use crate::driver::{self, ConnectorParts};
 use crate::error::{Conflict, Error, ErrorKind, is_failed_transaction};
@@ -349,6 +350,9 @@ impl Session for PostgresConnection {
     async fn commit(&mut self) -> Result<(), Error> {
         self.commit_was_sent = false;
         self.all_read().await?;
+        if self.tracker.is_given_up() {
+            return Err(GivenUp::NotSent.into());
+        }
         let before = self.tracker.commits();
         if self.tracker.has_committed() || self.tracker.has_begun_another() {
             return Err(driver::ended_by_body());

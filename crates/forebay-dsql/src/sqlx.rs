@@ -224,7 +224,7 @@ impl SqlxConnection {
 
     /// Fails if a statement was given up, or cannot be answered in time.
     fn may_send(&mut self) -> Result<(), Error> {
-        if self.statements.may_send() { Ok(()) } else { Err(sqlx::Error::from(GivenUp::NotSent).into()) }
+        if self.statements.may_send() { Ok(()) } else { Err(GivenUp::NotSent.into()) }
     }
 
     /// Sends a nonce and compares the reply, which proves that the stream is in sync.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
 use forebay::{Instant, Rng, Seed};
@@ -14,6 +15,7 @@ use crate::metrics::{Outcome, TransactionMeter};
 mod body_error;
 mod deadline;
 mod loan;
+mod open_transaction;
 mod retry;
 mod session;
 
@@ -21,6 +23,7 @@ pub use body_error::BodyError;
 use deadline::Deadline;
 use loan::Loan;
 pub use loan::Transaction;
+pub use open_transaction::OpenTransaction;
 use retry::{Attempts, Verdict};
 pub use retry::{RetryBudget, RetryPolicy};
 pub use session::{Session, Sessions};
@@ -173,6 +176,45 @@ impl Transactions {
         }
     }
 
+    /// Begins a transaction, for a caller that commits or rolls back by itself; a drop rolls back. It ends at the deadline of the policy,
+    /// or else at that of `sessions`, and is not run again after a conflict: see [`run`](Self::run) for that. A connection that is
+    /// lost at BEGIN is replaced.
+    ///
+    /// # Errors
+    /// [`NoConnection`](ErrorKind::NoConnection), or why no transaction could be begun.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, its connection goes back, and the pool rolls back what was begun.
+    pub async fn begin<P: Sessions>(
+        &self,
+        sessions: &P,
+        operation: &'static str,
+    ) -> Result<OpenTransaction<P::Session>, Error> {
+        let mut run = Run::new(self, sessions, operation);
+        let session = run.begun().await?;
+        Ok(OpenTransaction::new(session, run.operation, run.deadline))
+    }
+
+    /// The same with a deadline of its own.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    ///
+    /// # Cancel safety
+    /// As [`begin`](Self::begin).
+    pub async fn begin_within<P: Sessions>(
+        &self,
+        sessions: &P,
+        operation: &'static str,
+        deadline: Duration,
+    ) -> Result<OpenTransaction<P::Session>, Error> {
+        let mut operation = self.operation(operation);
+        operation.attempts.set_deadline(deadline);
+        let mut run = Run::of(operation, sessions);
+        let session = run.begun().await?;
+        Ok(OpenTransaction::new(session, run.operation, run.deadline))
+    }
+
     /// Counts and times the attempts of one transaction, for a caller that begins and commits it itself.
     ///
     /// ```
@@ -263,6 +305,12 @@ impl Operation {
         Some(self.obey(verdict, kind, now, error).await?.after(waited))
     }
 
+    /// An attempt failed, and its caller decides what to do next.
+    fn failed(&mut self, kind: ErrorKind) {
+        self.transactions.0.meter.failed(self.name, kind);
+        self.outcome = Outcome::of(kind);
+    }
+
     async fn obey<E>(&mut self, verdict: Verdict, kind: ErrorKind, now: Instant, error: E) -> Option<E> {
         let Inner { runtime, meter, .. } = &*self.transactions.0;
         match verdict {
@@ -332,17 +380,21 @@ struct Run<'a, P: Sessions> {
     operation: Operation,
     deadline: Deadline,
     /// The connection for the next attempt, if the last one has left it.
-    held: Option<P::Session>,
+    held: Held<P::Session>,
     /// Where the connection of the attempt under way comes back to.
     loan: Option<Loan<P::Session>>,
 }
 
 impl<'a, P: Sessions> Run<'a, P> {
     fn new(transactions: &Transactions, sessions: &'a P, operation: &'static str) -> Self {
-        let operation = transactions.operation(operation).limited_by(sessions);
-        let runtime = Arc::clone(&transactions.0.runtime);
+        Self::of(transactions.operation(operation), sessions)
+    }
+
+    fn of(operation: Operation, sessions: &'a P) -> Self {
+        let operation = operation.limited_by(sessions);
+        let runtime = Arc::clone(&operation.transactions.0.runtime);
         let deadline = Deadline::new(operation.attempts.until(), operation.began, runtime);
-        Self { sessions, operation, deadline, held: None, loan: None }
+        Self { sessions, operation, deadline, held: Held(None), loan: None }
     }
 
     /// Begins a transaction, for the body.
@@ -355,7 +407,7 @@ impl<'a, P: Sessions> Run<'a, P> {
     /// A connection with a transaction.
     async fn begun(&mut self) -> Result<P::Session, Error> {
         loop {
-            let mut session = match self.held.take() {
+            let mut session = match self.held.0.take() {
                 Some(session) => session,
                 None => match self.operation.take(self.sessions).await {
                     Ok(session) => session,
@@ -373,7 +425,7 @@ impl<'a, P: Sessions> Run<'a, P> {
                 Some(Err(error)) => error,
                 None => return Err(self.timed_out("at BEGIN").await),
             };
-            self.held = self.rolled_back(session).await;
+            self.held = Held(self.rolled_back(session).await);
             if let Some(error) = self.again(error.kind(), error).await {
                 return Err(error);
             }
@@ -404,26 +456,16 @@ impl<'a, P: Sessions> Run<'a, P> {
             let error = "the body kept the connection of its transaction: it cannot be committed";
             return Err(Error::new(ErrorKind::Permanent, error));
         };
-        let error = match self.deadline.race(session.commit()).await {
-            Some(Ok(())) => {
-                session.set_deadline(None);
-                return Ok(());
-            }
-            Some(Err(error)) => error,
-            None if session.commit_was_sent() => {
-                return Err(self.deadline.error(ErrorKind::CommitUnknown, "with COMMIT unanswered"));
-            }
-            None => self.deadline.error(ErrorKind::TimedOut, "before COMMIT was sent"),
+        let error = match commit(&mut session, &mut self.deadline).await {
+            Ok(()) => return Ok(()),
+            // What was begun ends with the connection, or when its pool resets it.
+            Err(error) if self.deadline.is_over() => return Err(error),
+            Err(error) => error,
         };
-        if session.commit_was_sent() {
-            // A COMMIT that was refused has ended the transaction.
-            self.held = Some(session);
-            return Err(error.at_commit());
-        }
-        // Nothing was committed here; but perhaps before, by the body itself.
-        let kind = session.classify(&error);
-        self.held = self.rolled_back(session).await;
-        Err(if kind == error.kind() { error } else { Error::new(kind, error) })
+        // A COMMIT that was refused has ended the transaction.
+        let held = if session.commit_was_sent() { Some(session) } else { self.rolled_back(session).await };
+        self.held = Held(held);
+        Err(error)
     }
 
     /// Rolls back after an error of the body. Returns the error and what it means for the transaction.
@@ -438,7 +480,7 @@ impl<'a, P: Sessions> Run<'a, P> {
             let rolled_back = self.deadline.race(session.rollback()).await;
             // Not before: only now all that the body has sent is answered, or never will be.
             kind = session.classify(error.as_error());
-            self.held = matches!(rolled_back, Some(Ok(()))).then_some(session);
+            self.held = Held(matches!(rolled_back, Some(Ok(()))).then_some(session));
         }
         if kind == ErrorKind::CommitUnknown && of_error != kind {
             let told = format!(
@@ -448,7 +490,7 @@ impl<'a, P: Sessions> Run<'a, P> {
             return (kind, Error::new(kind, told).into());
         }
         let is_of_another =
-            kind == ErrorKind::NoConnection || self.held.is_some() && kind == ErrorKind::Disconnected;
+            kind == ErrorKind::NoConnection || self.held.0.is_some() && kind == ErrorKind::Disconnected;
         // The error is about another connection, which the body uses.
         (if is_of_another { ErrorKind::Permanent } else { kind }, error)
     }
@@ -475,16 +517,40 @@ impl<'a, P: Sessions> Run<'a, P> {
     /// Returns the error if there is no further attempt; otherwise pauses and returns nothing.
     async fn again<E>(&mut self, kind: ErrorKind, error: E) -> Option<E> {
         // Otherwise the same connection again: it knows a new schema already, and `server unavailable` asks for it.
-        self.held.take_if(|_| kind == ErrorKind::CommitUnknown);
+        self.held.0.take_if(|_| kind == ErrorKind::CommitUnknown);
         self.operation.decide(kind, error).await
     }
 }
 
-/// A connection that is given back clean has its pool's own deadline again.
-impl<P: Sessions> Drop for Run<'_, P> {
+/// The connection for the next attempt. If there is none, it has its pool's own deadline again.
+struct Held<S: Session>(Option<S>);
+
+impl<S: Session> Drop for Held<S> {
     fn drop(&mut self) {
-        if let Some(session) = &mut self.held {
+        if let Some(session) = &mut self.0 {
             session.set_deadline(None);
         }
     }
+}
+
+/// Commits. The error says whether it may have been committed, also if the body did that by itself.
+async fn commit<S: Session>(session: &mut S, deadline: &mut Deadline) -> Result<(), Error> {
+    // One that is sent after the deadline is not waited for: nobody would know its outcome.
+    let sent = !deadline.is_over();
+    let outcome = if sent { deadline.race(session.commit()).await } else { None };
+    let error = match outcome {
+        Some(Ok(())) => {
+            session.set_deadline(None);
+            return Ok(());
+        }
+        Some(Err(error)) if session.commit_was_sent() => return Err(error.at_commit()),
+        Some(Err(error)) => error,
+        None if sent && session.commit_was_sent() => {
+            return Err(deadline.error(ErrorKind::CommitUnknown, "with COMMIT unanswered"));
+        }
+        None => deadline.error(ErrorKind::TimedOut, "before COMMIT was sent"),
+    };
+    // Nothing was committed here; but perhaps before, by the body itself.
+    let kind = session.classify(&error);
+    Err(if kind == error.kind() { error } else { Error::new(kind, error) })
 }

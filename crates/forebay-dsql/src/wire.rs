@@ -12,6 +12,8 @@ mod driver_task;
 mod failure;
 mod frames;
 mod protocol_state;
+#[cfg(test)]
+mod stalls;
 mod stand_in;
 mod state_tracker;
 #[cfg(test)]

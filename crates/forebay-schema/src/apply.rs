@@ -10,7 +10,7 @@ use forebay::rt::Runtime;
 use forebay_dsql::ErrorKind;
 use tokio_postgres::SimpleQueryMessage;
 
-use crate::bookkeeping::{InFlight, PREFIX, Record, Tx};
+use crate::bookkeeping::{InFlight, Migrating, PREFIX, Record, Tx};
 use crate::catalog;
 use crate::definition;
 use crate::error::Error;
@@ -294,7 +294,9 @@ impl Apply<'_> {
 
     /// Sends a change of the schema, in a transaction of its own.
     async fn send(&self, step: &Step, statement: &Statement) -> Result<Sent, forebay_dsql::Error> {
-        let sent = self.migrator.dsql.run("schema_change", async |mut tx: Tx| {
+        let dsql = &self.migrator.dsql;
+        let pool = Migrating(dsql);
+        let sent = dsql.transactions().run(&pool, "schema_change", async |mut tx: Tx| {
             if !self.lock.may_change_schema(&tx).await? {
                 return Ok(Sent::Fenced);
             }

@@ -1,8 +1,10 @@
 //! The tables in which runs are recorded.
 
+use std::time::Duration;
+
 use tokio_postgres::Client;
 
-use forebay_dsql::{Dsql, Error, ErrorKind};
+use forebay_dsql::{Dsql, Error, ErrorKind, PooledConnection, Postgres, Sessions};
 
 use crate::files::MigrationFile;
 
@@ -216,6 +218,33 @@ impl Bookkeeping {
     }
 }
 
+/// How long a transaction of a migration may take with its retries, whatever the pool says: Aurora DSQL ends one after 5 minutes, and
+/// a service's deadline is for its requests.
+const DEADLINE: Duration = Duration::from_secs(10 * 60);
+
+/// A pool for migrations.
+pub(crate) struct Migrating<'a>(pub(crate) &'a Dsql);
+
+impl Sessions for Migrating<'_> {
+    type Session = PooledConnection<'static, Postgres>;
+
+    async fn session(&self) -> Result<Self::Session, Error> {
+        self.0.session().await
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        self.0.patience()
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        Some(DEADLINE)
+    }
+
+    async fn session_within(&self, wait: Duration) -> Result<Self::Session, Error> {
+        self.0.session_within(wait).await
+    }
+}
+
 /// A transaction that may be run again although it was committed: it finds out, or does the same once more.
 pub(crate) async fn run<T, F>(
     dsql: &Dsql,
@@ -228,7 +257,7 @@ where
     let mut attempts = 0;
     loop {
         attempts += 1;
-        match dsql.run(operation, &body).await {
+        match dsql.transactions().run(&Migrating(dsql), operation, &body).await {
             Err(error) if error.kind() == ErrorKind::CommitUnknown && attempts < ATTEMPTS => {}
             outcome => return outcome,
         }
@@ -236,5 +265,4 @@ where
 }
 
 /// A connection with an open transaction.
-pub(crate) type Tx =
-    forebay_dsql::Transaction<forebay_dsql::PooledConnection<'static, forebay_dsql::Postgres>>;
+pub(crate) type Tx = forebay_dsql::Transaction<PooledConnection<'static, Postgres>>;

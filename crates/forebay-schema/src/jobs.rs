@@ -137,7 +137,9 @@ pub(crate) async fn wait(
 async fn call(dsql: &Dsql, id: &str) {
     loop {
         let called = async {
-            let connection = dsql.acquire().await?;
+            let mut connection = dsql.acquire().await?;
+            // It takes as long as the job.
+            connection.set_statement_deadline(None);
             connection.batch_execute(&format!("CALL sys.wait_for_job('{}')", id.replace('\'', "''"))).await?;
             Ok::<_, Error>(())
         };

@@ -166,7 +166,8 @@ impl From<forebay_dsql::Error> for Error {
             ErrorKind::Throttled(_)
             | ErrorKind::Unavailable
             | ErrorKind::Disconnected
-            | ErrorKind::NoConnection => Self::Unavailable(error),
+            | ErrorKind::NoConnection
+            | ErrorKind::TimedOut => Self::Unavailable(error),
             ErrorKind::Limit(_) => Self::TooLarge(error),
             _ => match sql_state(&error).map(SqlState::code) {
                 Some("23505") => Self::AlreadyExists(error),

@@ -183,7 +183,7 @@ impl Persistence {
     where
         F: Future<Output = Result<T>>,
     {
-        self.alone(&self.0.transactions, operation, body, |_, error| error).await
+        self.alone(&self.0.transactions, operation, body, judge_read).await
     }
 
     /// Runs `body`, which is one statement that writes, without BEGIN and COMMIT around it. It saves two round trips. If `body` writes
@@ -264,6 +264,15 @@ fn judge_write(lent: &Lent, error: Error) -> Error {
         {
             Error::CommitUnknown(forebay_dsql::Error::new(ErrorKind::CommitUnknown, error))
         }
+        error => error,
+    }
+}
+
+/// Of a statement that was given up outside of a transaction, the connection knows only that it may have been committed. A read changes
+/// nothing.
+fn judge_read(_: &Lent, error: Error) -> Error {
+    match error {
+        Error::CommitUnknown(error) => forebay_dsql::Error::new(ErrorKind::TimedOut, error).into(),
         error => error,
     }
 }

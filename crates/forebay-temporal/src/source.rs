@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use forebay_dsql::{
-    Dsql, Error, ErrorKind, PooledConnection, Postgres, PostgresConnection, Session, Sessions,
+    Dsql, Error, ErrorKind, Instant, PooledConnection, Postgres, PostgresConnection, Session, Sessions,
 };
 
 /// A connection of a [`ConnectionSource`]. It goes back when this is dropped. One that is not
@@ -50,6 +50,13 @@ impl Sessions for Source {
     fn patience(&self) -> Option<Duration> {
         match self {
             Self::Pool(pool) => pool.patience(),
+            Self::Other(_) => None,
+        }
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        match self {
+            Self::Pool(pool) => pool.deadline(),
             Self::Other(_) => None,
         }
     }
@@ -107,6 +114,10 @@ impl Session for Lent {
 
     fn classify(&mut self, error: &(dyn std::error::Error + 'static)) -> ErrorKind {
         PostgresConnection::classify(self, error)
+    }
+
+    fn set_deadline(&mut self, at: Option<Instant>) {
+        PostgresConnection::set_deadline(self, at);
     }
 
     async fn rollback(&mut self) -> Result<(), Error> {

@@ -1,5 +1,10 @@
 //! Statements that are given up at their deadline, and what their callers are told.
 
+use std::error::Error as StdError;
+use std::fmt;
+
+use crate::error::{Error, ErrorKind};
+
 /// What became of a statement that was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GivenUp {
@@ -35,5 +40,20 @@ impl GivenUp {
                  back and take another one"
             }
         }
+    }
+}
+
+impl StdError for GivenUp {}
+
+impl fmt::Display for GivenUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl From<GivenUp> for Error {
+    fn from(given_up: GivenUp) -> Self {
+        let kind = if given_up == GivenUp::Unknown { ErrorKind::CommitUnknown } else { ErrorKind::TimedOut };
+        Self::new(kind, given_up)
     }
 }

@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -254,13 +253,5 @@ impl DatabaseError for GivenUp {
 
     fn kind(&self) -> ErrorKind {
         ErrorKind::Other
-    }
-}
-
-impl StdError for GivenUp {}
-
-impl fmt::Display for GivenUp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text())
     }
 }

@@ -30,6 +30,11 @@ impl Deadline {
         self.at
     }
 
+    /// Whether it has come.
+    pub(super) fn is_over(&self) -> bool {
+        self.at.is_some_and(|at| self.runtime.now() >= at)
+    }
+
     /// Runs `future` until then; none if it takes longer. On a tie, the future wins. Cancel safe if `future` is, which is dropped at
     /// the deadline.
     pub(super) async fn race<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {

@@ -173,6 +173,12 @@ impl Attempts {
         self.retries
     }
 
+    /// The transaction may take so long as a whole, whatever the policy says.
+    pub(crate) fn set_deadline(&mut self, deadline: Duration) {
+        self.policy.deadline = Some(deadline);
+        self.until = Some(self.began + deadline);
+    }
+
     /// The transaction may take so long as a whole, unless the policy says something else.
     pub(crate) fn set_default_deadline(&mut self, deadline: Option<Duration>) {
         self.until = self.until.or_else(|| deadline.map(|deadline| self.began + deadline));

@@ -92,7 +92,8 @@ impl Deadline {
         }
         if newest > answered && self.sent.back().is_none_or(|(request, _)| *request < newest) {
             self.noted_at = self.now();
-            self.sent.push_back((newest, self.noted_at));
+            // It began to wait when it could not be sent.
+            self.sent.push_back((newest, self.partial_since.unwrap_or(self.noted_at)));
         }
         match (partial, self.partial_since) {
             (true, None) => {

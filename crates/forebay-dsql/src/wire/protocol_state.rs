@@ -96,6 +96,11 @@ impl ProtocolState {
         self.answered >= self.asked && !self.unfinished && !self.copying && !self.half_heard
     }
 
+    /// Whether a part of a request is still to be sent.
+    pub(super) fn is_being_sent(&self) -> bool {
+        self.unfinished || self.blocked
+    }
+
     /// Whether the client is in the middle of a request, or of the data of a COPY: only the server itself can end that.
     pub(super) fn is_inside_a_request(&self) -> bool {
         self.unfinished || self.copying

@@ -13,6 +13,7 @@ use crate::driver::given_up::GivenUp;
 pub(super) struct StandIn {
     /// The requests that the driver sends meanwhile.
     requests: Frames,
+    swallowed: Swallowed,
     answers: Vec<u8>,
     /// How much of these the driver has read.
     read: usize,
@@ -23,7 +24,13 @@ pub(super) struct StandIn {
 impl StandIn {
     pub(super) fn new(in_transaction: bool) -> Self {
         let status = if in_transaction { b'E' } else { b'I' };
-        Self { requests: Frames::of_server(), answers: Vec::new(), read: 0, status }
+        Self {
+            requests: Frames::of_server(),
+            swallowed: Swallowed::default(),
+            answers: Vec::new(),
+            read: 0,
+            status,
+        }
     }
 
     /// Answers a request; without an outcome, one that was told its error already.
@@ -44,9 +51,8 @@ impl StandIn {
 
     /// Takes what the driver sends, and answers it.
     pub(super) fn swallow(&mut self, bytes: &[u8]) -> Result<(), Garbage> {
-        let mut swallowed = Swallowed::default();
-        let fed = self.requests.feed(bytes, &mut swallowed);
-        for _ in 0..swallowed.asked {
+        let fed = self.requests.feed(bytes, &mut self.swallowed);
+        for _ in 0..std::mem::take(&mut self.swallowed.asked) {
             self.answer(Some(GivenUp::NotSent));
         }
         fed

@@ -17,30 +17,30 @@ fn runtime() -> Arc<dyn Runtime> {
     Arc::new(VirtualTime::new())
 }
 
-fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
+pub(super) fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     let mut frame = vec![kind];
     frame.extend(u32::try_from(body.len() + 4).unwrap().to_be_bytes());
     frame.extend(body);
     frame
 }
 
-fn startup() -> Vec<u8> {
+pub(super) fn startup() -> Vec<u8> {
     frame(0, b"\0\x03\0\0user\0admin\0\0").split_off(1)
 }
 
-fn query(text: &str) -> Vec<u8> {
+pub(super) fn query(text: &str) -> Vec<u8> {
     frame(b'Q', format!("{text}\0").as_bytes())
 }
 
-fn ready(status: u8) -> Vec<u8> {
+pub(super) fn ready(status: u8) -> Vec<u8> {
     frame(b'Z', &[status])
 }
 
-fn tag(text: &str) -> Vec<u8> {
+pub(super) fn tag(text: &str) -> Vec<u8> {
     frame(b'C', format!("{text}\0").as_bytes())
 }
 
-fn error(severity: &str, code: &str) -> Vec<u8> {
+pub(super) fn error(severity: &str, code: &str) -> Vec<u8> {
     frame(b'E', format!("SFEHLER\0V{severity}\0C{code}\0Mno such luck\0\0").as_bytes())
 }
 

@@ -71,6 +71,16 @@ impl<S> TrackedStream<S> {
         &mut self.stream
     }
 
+    #[cfg(test)]
+    pub(super) fn stream(&self) -> &S {
+        &self.stream
+    }
+
+    #[cfg(test)]
+    pub(super) fn stream_mut(&mut self) -> &mut S {
+        &mut self.stream
+    }
+
     pub(super) fn note_sent(&mut self, bytes: &[u8]) {
         let fed = self.sent.feed(bytes, &mut self.protocol.requests());
         self.finish(fed);
@@ -92,7 +102,7 @@ impl<S> TrackedStream<S> {
 
     fn note_times(&mut self) {
         if let Some(deadline) = &mut self.deadline {
-            deadline.note(&self.protocol, self.protocol.blocked || self.sent.is_inside());
+            deadline.note(&self.protocol, self.protocol.is_being_sent() || self.sent.is_inside());
         }
     }
 

@@ -8,6 +8,7 @@ mod deadlines;
 mod death;
 mod dirt;
 mod disconnects;
+mod door;
 mod doubt;
 mod environment;
 mod hand_time;

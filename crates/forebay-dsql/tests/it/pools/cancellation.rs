@@ -157,7 +157,7 @@ fn a_drain_that_is_given_up_goes_on() {
 }
 
 /// Runs `step` and drops it after `polls` polls, letting others run in between. Whether it was done by then.
-async fn dropped_after<T>(polls: usize, step: impl Future<Output = T>) -> bool {
+pub(super) async fn dropped_after<T>(polls: usize, step: impl Future<Output = T>) -> bool {
     let mut step = pin!(step);
     for _ in 0..polls {
         let polled = std::future::poll_fn(|context| Poll::Ready(step.as_mut().poll(context).is_ready()));

@@ -1,48 +1,15 @@
 //! What waiting does not cure is not waited for: a certificate that is not trusted any more. What may pass is.
 
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use forebay::rt::Runtime;
 use forebay::{CheckoutError, Failure};
 use forebay_dsql::{Driver, DsqlPool, ErrorKind, Postgres, Sqlx};
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
 
 use super::cluster::{Keys, PATIENCE, eventually, options, start};
+use super::door::Door;
 use super::hand_time::HandTime;
 use super::modes::Speak;
-
-/// What is behind an address: a cluster, or nothing.
-#[derive(Clone)]
-struct Door(Arc<Mutex<Option<SocketAddr>>>);
-
-impl Door {
-    /// Passes connections on to what is behind it. Returns its port.
-    async fn open(behind: SocketAddr) -> (Self, u16) {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let door = Self(Arc::new(Mutex::new(Some(behind))));
-        let shared = door.clone();
-        tokio::spawn(async move {
-            while let Ok((mut client, _)) = listener.accept().await {
-                let behind = *shared.0.lock().unwrap();
-                tokio::spawn(async move {
-                    let Some(behind) = behind else { return };
-                    let mut server = TcpStream::connect(behind).await.unwrap();
-                    drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
-                    drop(server.shutdown().await);
-                });
-            }
-        });
-        (door, port)
-    }
-
-    fn lead_to(&self, behind: Option<SocketAddr>) {
-        *self.0.lock().unwrap() = behind;
-    }
-}
 
 /// Takes and uses connections until there are none, and returns why.
 async fn until_none_is_left<C: Driver<Connection: Speak>>(pool: &DsqlPool<C>) -> CheckoutError {
@@ -81,7 +48,7 @@ async fn a_wrong_certificate_is_not_waited_for<C: Driver<Connection: Speak>>(res
     assert_eq!(time.now(), began, "nobody waited");
     // Nor does a start.
     let started = DsqlPool::<C>::builder(options, Keys::of(&right)).runtime(time.clone()).connect();
-    let error = time.passing(started).await.err().expect("it has started");
+    let error = time.passing(started).await.expect_err("it has started");
     assert_eq!(error.kind(), ErrorKind::Permanent, "{error}");
 
     door.lead_to(Some(right.address()));
