@@ -184,10 +184,10 @@ impl Connect for Postgres {
     }
 
     fn unanswered_timeout(&self, connection: &PostgresConnection) -> Duration {
-        match connection.tracker.state() {
-            ConnectionState::Unanswered => driver::SET_ASIDE,
-            _ => Duration::ZERO,
-        }
+        let tracker = &connection.tracker;
+        // Rows that nobody reads are no fault of the server.
+        let waits = tracker.state() == ConnectionState::Unanswered && !tracker.is_undelivered();
+        if waits { driver::SET_ASIDE } else { Duration::ZERO }
     }
 
     async fn reset(&self, connection: &mut PostgresConnection) -> Result<(), BoxError> {

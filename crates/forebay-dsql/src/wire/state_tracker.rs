@@ -123,6 +123,11 @@ impl StateTracker {
         self.is_broken() || (at_rest && self.flags.load(Ordering::Acquire) & UNDELIVERED == 0)
     }
 
+    /// Whether the driver holds answers that somebody has not read.
+    pub(crate) fn is_undelivered(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & UNDELIVERED != 0
+    }
+
     /// Waits until it is so. Cancel safe.
     pub(crate) async fn delivered(&self) {
         self.until(|| self.is_delivered().then_some(())).await;

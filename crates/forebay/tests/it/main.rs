@@ -22,4 +22,5 @@ mod paused_clock;
 mod recall;
 mod refill;
 mod requirements;
+mod unanswered;
 mod waiting;

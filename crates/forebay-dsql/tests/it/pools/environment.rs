@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use dsql_local::{Cluster, Config, Credentials, Speed, TokenClock};
-use forebay_dsql::{Options, OptionsBuilder, RootCertificates, SqlxDsql};
+use forebay_dsql::{ErrorKind, Options, OptionsBuilder, RootCertificates, SqlxDsql};
 
 use super::cluster::Keys;
 
@@ -56,8 +56,9 @@ async fn an_authority_that_only_the_environment_names_is_not_believed() {
     });
     let cluster = Arc::new(cluster.unwrap());
     std::fs::write(&path, cluster.ca_pem()).unwrap();
-    let pool = SqlxDsql::connect(options(&cluster).build().unwrap(), Keys::of(&cluster)).await.unwrap();
-    assert_eq!(pool.status().open, 0, "the options say: public authorities");
+    // The options say: public authorities.
+    let error = SqlxDsql::connect(options(&cluster).build().unwrap(), Keys::of(&cluster)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Permanent, "{error}");
     let told = options(&cluster).roots(RootCertificates::Pem(cluster.ca_pem().as_bytes().into()));
     let pool = SqlxDsql::connect(told.build().unwrap(), Keys::of(&cluster)).await.unwrap();
     assert_eq!(pool.status().open, 1);
