@@ -77,6 +77,11 @@ impl<S> TrackedStream<S> {
     }
 
     #[cfg(test)]
+    pub(super) fn is_overdue(&self) -> bool {
+        self.deadline.as_ref().is_some_and(|deadline| deadline.overdue_since.is_some())
+    }
+
+    #[cfg(test)]
     pub(super) fn stream_mut(&mut self) -> &mut S {
         &mut self.stream
     }
