@@ -26,6 +26,7 @@ pub(crate) fn causes<'a>(
 }
 
 /// Whether the operating system reported it. Errors of TLS have no number.
+#[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
 pub(crate) fn is_of_system(error: &(dyn StdError + 'static)) -> bool {
     let of_io = |cause| seen::<io::Error>(cause).is_some_and(|error| error.raw_os_error().is_some());
     causes(error).any(of_io)
