@@ -191,7 +191,8 @@ impl Connect for Postgres {
     }
 
     async fn reset(&self, connection: &mut PostgresConnection) -> Result<(), BoxError> {
-        connection.restore_deadline();
+        // The reservoir limits a reset.
+        connection.tracker.limits.set_each(None);
         for _ in 0..STEPS {
             let mut state = connection.tracker.answered().await;
             // All that was given up is answered.
@@ -199,7 +200,10 @@ impl Connect for Postgres {
                 state = connection.tracker.state();
             }
             match state {
-                ConnectionState::Clean => return Ok(()),
+                ConnectionState::Clean => {
+                    connection.restore_deadline();
+                    return Ok(());
+                }
                 ConnectionState::InTransaction => connection.client.batch_execute("ROLLBACK").await?,
                 ConnectionState::Altered => match connection.client.batch_execute("RESET ALL").await {
                     Ok(()) => connection.tracker.settings_restored(),
@@ -215,14 +219,18 @@ impl Connect for Postgres {
     }
 
     async fn check(&self, connection: &mut PostgresConnection) -> Result<(), BoxError> {
+        // The reservoir limits a check.
+        connection.tracker.limits.set_each(None);
         match connection.client.batch_execute("SELECT 1").await {
             // The connection lives. Ask again, so that its next user does not get the same error.
             Err(error) if is_conflict(&error) => match connection.client.batch_execute("SELECT 1").await {
-                Err(error) if !is_conflict(&error) => Err(error.into()),
-                _ => Ok(()),
+                Err(error) if !is_conflict(&error) => return Err(error.into()),
+                _ => {}
             },
-            asked => Ok(asked?),
+            asked => asked?,
         }
+        connection.restore_deadline();
+        Ok(())
     }
 
     async fn close(&self, connection: PostgresConnection) {

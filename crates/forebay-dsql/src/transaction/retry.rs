@@ -467,6 +467,22 @@ mod tests {
     }
 
     #[test]
+    fn the_deadline_of_the_pool_and_its_patience_both_hold() {
+        let (longer, shorter) = (PATIENCE * 2, PATIENCE / 2);
+        for (deadline, left) in [(longer, PATIENCE), (shorter, shorter)] {
+            let mut attempts = patient(&RetryPolicy::default());
+            attempts.set_default_deadline(Some(deadline));
+            assert_eq!(attempts.until(), Some(START + deadline));
+            assert_eq!(attempts.left(START), Some(left));
+            assert_eq!(attempts.is_left_to_the_pool(START), left == PATIENCE);
+            assert_eq!(attempts.left(START + deadline), Some(Duration::ZERO));
+        }
+        let mut attempts = patient(&RetryPolicy::default().deadline(longer));
+        attempts.set_default_deadline(Some(shorter));
+        assert_eq!(attempts.until(), Some(START + longer), "the policy's own rules");
+    }
+
+    #[test]
     fn a_changed_schema_is_tried_again_at_once_the_first_time() {
         let mut rng = Seed::new(1).rng();
         let mut attempts = RetryPolicy::default().begin(START);

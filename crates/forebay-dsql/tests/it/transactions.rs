@@ -434,3 +434,64 @@ fn the_wait_for_a_connection_counts_against_the_deadline() {
         assert_eq!(time.now().since(began).as_secs(), seconds);
     }
 }
+
+const DEADLINE: Duration = Duration::from_secs(3);
+
+/// Whatever the body waits for, and whatever it would do then.
+#[test]
+fn a_run_ends_at_its_deadline_whatever_its_body_waits_for() {
+    let world = World::with(RetryPolicy::default().deadline(DEADLINE));
+    let began = world.time.now();
+    let outcome: Result<(), Error> =
+        world.time.run(world.transactions.run(&world.bank, "wait", async |mut link| {
+            link.add(1).await?;
+            world.time.sleep_until(began + DEADLINE * 10).await;
+            Ok(())
+        }));
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::TimedOut);
+    assert_eq!(world.time.now().since(began), DEADLINE);
+    assert_eq!(world.bank.log(), ["take 1", "begin 1", "add 1"], "its pool rolls back");
+    assert_eq!(world.bank.committed(), 0);
+}
+
+/// A retry that could not begin in time is not waited for.
+#[test]
+fn a_run_does_not_pause_beyond_its_deadline() {
+    let policy = RetryPolicy::default().base(DEADLINE * 2).cap(DEADLINE * 2).deadline(DEADLINE);
+    let world = World::with(policy);
+    let began = world.time.now();
+    let error = world.add(&[("commit", Fate::Fails(CHANGE))]).unwrap_err();
+    assert_eq!(error.kind(), CHANGE, "that of the last attempt");
+    assert_eq!(world.time.now(), began);
+}
+
+/// The retries, their pauses and their bodies share one deadline.
+#[test]
+fn attempts_share_the_deadline_of_their_run() {
+    let policy = RetryPolicy::default().base(Duration::from_millis(10)).retries(100).deadline(DEADLINE);
+    let world = World::with(policy);
+    let began = world.time.now();
+    let mut attempts = 0;
+    let outcome: Result<(), Error> =
+        world.time.run(world.transactions.run_mut(&world.bank, "work", async |_link| {
+            attempts += 1;
+            world.time.sleep_until(world.time.now() + DEADLINE * 2 / 5).await;
+            Err(Error::new(CHANGE, "another was first"))
+        }));
+    assert_eq!((outcome.unwrap_err().kind(), attempts), (ErrorKind::TimedOut, 3));
+    assert_eq!(world.time.now().since(began), DEADLINE);
+}
+
+/// Any connection, also one that knows nothing of deadlines.
+#[test]
+fn a_step_that_hangs_ends_at_the_deadline() {
+    for (step, kind) in
+        [("begin", ErrorKind::TimedOut), ("add", ErrorKind::TimedOut), ("commit", ErrorKind::CommitUnknown)]
+    {
+        let world = World::with(RetryPolicy::default().deadline(DEADLINE));
+        let began = world.time.now();
+        let error = world.add(&[(step, Fate::Hangs)]).unwrap_err();
+        assert_eq!(error.kind(), kind, "{step}: {error}");
+        assert_eq!(world.time.now().since(began), DEADLINE, "{step}");
+    }
+}

@@ -1,6 +1,7 @@
 //! A cluster to test against, and whoever signs tokens for it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dsql_local::{Cluster, Config, Credentials, EngineKind, Fault, Rules};
 use forebay_dsql::{
@@ -33,11 +34,16 @@ impl Signer for Keys {
 
 /// A pool of its own, as another process has.
 pub(crate) async fn connect(cluster: &Arc<Cluster>) -> Dsql {
+    connect_with(cluster, Duration::from_secs(60)).await
+}
+
+async fn connect_with(cluster: &Arc<Cluster>, deadline: Duration) -> Dsql {
     let options = Options::builder(cluster.endpoint())
         .port(cluster.address().port())
         .region(cluster.region())
         .roots(RootCertificates::Pem(cluster.ca_pem().as_bytes().into()))
         .max_connections(4)
+        .deadline(deadline)
         .variable("DSQL_STAGGERED_STARTUP", "false")
         .variable("DSQL_CONNECTION_RATE_LIMIT", "1000")
         .build()
@@ -55,7 +61,9 @@ pub(crate) fn files(files: &[(&str, &str)]) -> Migrations {
 
 /// Runs `setup` as a process of its own does.
 pub(crate) async fn setup(cluster: &Arc<Cluster>, migrations: &Migrations) -> Result<Summary, Error> {
-    Migrator::new(connect(cluster).await, migrations.clone()).setup().await
+    // The deadline of a service does not cut migrations short.
+    let dsql = connect_with(cluster, Duration::from_nanos(1)).await;
+    Migrator::new(dsql, migrations.clone()).setup().await
 }
 
 /// The first column of a query.
