@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::error::{Error, ErrorKind};
 
-/// What became of a statement that was given up.
+/// The outcome of a statement that was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GivenUp {
     /// Nothing of it is committed, now or later.

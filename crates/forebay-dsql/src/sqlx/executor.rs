@@ -102,7 +102,7 @@ impl Statements {
 }
 
 impl SqlxConnection {
-    /// What the next statement runs on, and what becomes of it if it is given up.
+    /// What the next statement runs on, and its outcome if it is given up.
     fn next(&mut self) -> (&mut PgConnection, &mut Statements, GivenUp) {
         self.state = State::Unknown;
         self.in_hand = true;

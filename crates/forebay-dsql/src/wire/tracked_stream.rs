@@ -26,7 +26,7 @@ pub(crate) struct TrackedStream<S> {
     received: Frames,
     pub(super) protocol: ProtocolState,
     pub(super) tracker: Arc<StateTracker>,
-    /// Whoever reads may keep what it has read from those whom it is for, as a driver does with the rows of a stream.
+    /// The reader may hold back what it has read, as a driver does with the rows of a stream.
     withholds: bool,
     /// None for a program that reads for itself, and gives up by itself.
     deadline: Option<Deadline>,
