@@ -61,10 +61,11 @@ pub trait Connect: Send + Sync + 'static {
         ready(Err("the connector has no reset".into()))
     }
 
-    /// How long a returned connection may wait for the answers to requests that its caller gave up, before its
-    /// reset must be done within [`maintenance_timeout`](crate::Config::maintenance_timeout). It keeps a slow
+    /// How much longer than [`maintenance_timeout`](crate::Config::maintenance_timeout) a reset or a check may
+    /// take because the server does not answer, such as to requests that the caller gave up. It keeps a slow
     /// server from emptying the reservoir: the connection is set aside, and lent again once it has answered.
-    /// When the reservoir closes, it waits no longer. It is asked once, before the reset. Default: no time.
+    /// When the reservoir closes, it waits no longer. It is asked once, before the reset or the check. Default:
+    /// no time.
     fn unanswered_timeout(&self, connection: &Self::Connection) -> Duration {
         let _ = connection;
         Duration::ZERO

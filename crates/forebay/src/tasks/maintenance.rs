@@ -44,9 +44,9 @@ struct InMaintenance<C: Connect> {
 }
 
 impl<C: Connect> Core<C> {
-    /// Completes when a reset has taken too long: answers may take `unanswered` before, but not longer than until the
-    /// reservoir closes. Cancel safe.
-    async fn reset_ends(&self, unanswered: Duration, limit: Duration) {
+    /// Completes when a reset or a check has taken too long: answers may take `unanswered` before, but not
+    /// longer than until the reservoir closes. Cancel safe.
+    async fn maintenance_ends(&self, unanswered: Duration, limit: Duration) {
         if !unanswered.is_zero() {
             rt::within(&*self.runtime, unanswered, self.closed()).await;
         }
@@ -60,28 +60,22 @@ impl<C: Connect> InMaintenance<C> {
         let Some(entry) = &mut self.entry else { return };
         let limit = core.config.lock().maintenance_timeout;
         let connection = &mut entry.connection;
+        let end = core.maintenance_ends(core.connector.unanswered_timeout(connection), limit);
         let outcome = match kind {
-            Kind::Reset => {
-                let unanswered = core.connector.unanswered_timeout(connection);
-                match race::first(core.connector.reset(connection), core.reset_ends(unanswered, limit)).await
-                {
-                    First::Left(outcome) => Some(outcome),
-                    First::Right(()) => None,
-                }
-            }
-            Kind::Check => core.within(limit, core.connector.check(connection)).await,
+            Kind::Reset => race::first(core.connector.reset(connection), end).await,
+            Kind::Check => race::first(core.connector.check(connection), end).await,
         };
         let error = match outcome {
-            Some(Ok(())) => {
+            First::Left(Ok(())) => {
                 self.condition = Condition::Clean;
                 return;
             }
-            Some(Err(error)) => {
+            First::Left(Err(error)) => {
                 // A connection that cannot be reset may be alive.
                 self.is_death = matches!(kind, Kind::Check) || !core.connector.is_usable(&entry.connection);
                 error
             }
-            None => BoxError::from(format!("no answer within {limit:?}")),
+            First::Right(()) => BoxError::from(format!("no answer within {limit:?}")),
         };
         core.observe(&Event::MaintenanceFailed { error: &error });
     }

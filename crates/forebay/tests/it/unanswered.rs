@@ -1,4 +1,4 @@
-//! A returned connection whose caller gave a request up waits longer for the answer than a reset may take.
+//! A connection that waits for an answer longer than a reset or a check may take.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +46,10 @@ impl Connect for Slow {
         }
         Ok(())
     }
+
+    async fn check(&self, connection: &mut ()) -> Result<(), BoxError> {
+        self.reset(connection).await
+    }
 }
 
 /// A reservoir of one connection that was returned with an unanswered request.
@@ -90,5 +94,26 @@ fn a_drain_does_not_wait_for_its_answer() {
     let drained = time.run(reservoir.drain(PATIENCE));
     assert!(drained.is_complete(), "{drained:?}");
     assert!(time.now().since(began) <= 5 * SECOND, "a reset may still take its usual time");
+    time.shut_down();
+}
+
+#[test]
+fn a_slow_spell_closes_no_connection_that_is_checked() {
+    let (time, slow) = (VirtualTime::new(), Slow::default());
+    let config = Config::default().max_open(5).check_after(30 * SECOND).unlimited_lifetime();
+    let config = config.startup_jitter(Duration::ZERO).seed(Seed::new(7));
+    let started = Reservoir::builder(slow.clone()).config(config).runtime(time.clone()).start();
+    let reservoir = time.run(started).unwrap();
+    // All are checked, and the server is slow.
+    time.advance(30 * SECOND + PATIENCE - SECOND);
+    assert_eq!(reservoir.status().in_maintenance, 5);
+    slow.answer();
+    time.settle();
+    assert_eq!((reservoir.status().ready, reservoir.status().counts.refills), (5, 5), "nothing was replaced");
+    // It does not answer any more.
+    slow.answers.store(false, Ordering::Release);
+    time.advance(30 * SECOND + PATIENCE + 6 * SECOND);
+    assert_eq!(reservoir.status().counts.discards(Discard::Died), 5);
+    drop(reservoir);
     time.shut_down();
 }
