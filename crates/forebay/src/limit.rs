@@ -1,11 +1,13 @@
 //! Rate limits: how fast connections may be opened.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::BoxError;
 use crate::lease::StoreFuture;
+use crate::race::{self, First};
 use crate::rt::Runtime;
 use crate::sync::Mutex;
 use crate::time::Instant;
@@ -93,20 +95,17 @@ impl fmt::Debug for Permit {
 /// A rate limit within this process: a number of opens per second, and a number of opens at once after a
 /// quiet time.
 ///
-/// Callers are served in the order in which they asked. A permit counts from the moment when its caller gets
-/// it. So the limit also holds after a pause of the process, when many waits end at once.
+/// A permit counts from the moment when its caller gets it. So the limit also holds after a pause of the
+/// process, when many waits end at once. Callers are served in the order in which they asked, except that one
+/// whose future is not polled is passed over.
 ///
 /// Clones share one budget. Use a clone for each pool of a process that connects to the same server.
 #[derive(Clone)]
 pub struct LocalLimit {
-    shared: Arc<Shared>,
-    runtime: Arc<dyn Runtime>,
-}
-
-struct Shared {
-    gcra: Mutex<Gcra>,
+    gcra: Arc<Mutex<Gcra>>,
     /// Held by the caller who gets the next permit. The others wait for it in a queue.
-    turn: tokio::sync::Mutex<()>,
+    turn: Arc<tokio::sync::Mutex<()>>,
+    runtime: Arc<dyn Runtime>,
 }
 
 impl LocalLimit {
@@ -114,28 +113,39 @@ impl LocalLimit {
     /// once.
     #[must_use]
     pub fn new(per_second: f64, burst: u32, runtime: Arc<dyn Runtime>) -> Self {
-        let gcra = Mutex::new(Gcra::new(per_second, burst));
-        Self { shared: Arc::new(Shared { gcra, turn: tokio::sync::Mutex::default() }), runtime }
+        Self { gcra: Arc::new(Mutex::new(Gcra::new(per_second, burst))), turn: Arc::default(), runtime }
     }
 
     /// Takes a permit now, or returns when there will be one.
     fn take(&self) -> Result<Permit, Instant> {
-        let grant = self.shared.gcra.lock().grant(self.runtime.now())?;
-        let shared = Arc::clone(&self.shared);
-        Ok(Permit::new(move || shared.gcra.lock().give_back(grant)))
+        let grant = self.gcra.lock().grant(self.runtime.now())?;
+        let gcra = Arc::clone(&self.gcra);
+        Ok(Permit::new(move || gcra.lock().give_back(grant)))
     }
 }
 
 impl fmt::Debug for LocalLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.shared.gcra.lock().fmt(f)
+        self.gcra.lock().fmt(f)
     }
 }
 
 impl Limit for LocalLimit {
     fn acquire(&self) -> StoreFuture<'_, Result<Permit, LimitError>> {
         Box::pin(async {
-            let _turn = self.shared.turn.lock().await;
+            let mut turn = pin!(self.turn.lock());
+            // Until it is its turn, a caller takes only what others have left.
+            let _turn = loop {
+                let left_at = self.gcra.lock().left_at();
+                if let First::Left(turn) = race::first(turn.as_mut(), self.runtime.sleep_until(left_at)).await
+                {
+                    break turn;
+                }
+                let is_left = self.gcra.lock().left_at() <= left_at;
+                if is_left && let Ok(permit) = self.take() {
+                    return Ok(permit);
+                }
+            };
             loop {
                 match self.take() {
                     Ok(permit) => return Ok(permit),
@@ -146,7 +156,7 @@ impl Limit for LocalLimit {
     }
 
     fn pace(&self) -> Pace {
-        self.shared.gcra.lock().pace(self.runtime.now())
+        self.gcra.lock().pace(self.runtime.now())
     }
 
     fn name(&self) -> &'static str {
@@ -190,6 +200,11 @@ impl Gcra {
         let due_before = self.due;
         self.due = due_before.max(now) + self.interval;
         Ok(Grant { due_before, due_after: self.due })
+    }
+
+    /// When the next permit will have been due for so long that the caller whose turn it is does not come.
+    fn left_at(&self) -> Instant {
+        self.due - self.tolerance + (10 * self.interval).min(Duration::from_secs(1))
     }
 
     /// Undoes a grant, unless there was another one since. Then the permit is lost, since a permit that is
@@ -328,6 +343,23 @@ mod tests {
                 }
             }));
         }
+    }
+
+    #[test]
+    fn a_caller_that_is_not_polled_holds_up_nobody() {
+        let callers = Callers::new(1);
+        callers.call(Duration::MAX, true);
+        callers.time.settle();
+        let mut idle = callers.limit.acquire();
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(idle.as_mut().poll(&mut context).is_pending());
+        callers.call(Duration::MAX, true);
+        callers.call(Duration::MAX, true);
+        callers.time.advance(Duration::from_secs(1));
+        assert_eq!(callers.grants.lock().len(), 1, "it may be late");
+        callers.time.advance(Duration::from_millis(1_200));
+        assert_eq!(callers.grants.lock().len(), 3, "slower, but not held up");
+        drop(idle);
     }
 
     #[test]
