@@ -127,7 +127,7 @@ fn page_of_local(config: &GatewayConfig, environment: &Environment) -> OptionsBu
     let options = Options::builder("localhost").region("local");
     match config.metrics_listen {
         None => options,
-        Some(page) => with_token(options.status_page(page), environment.get(TOKEN)),
+        Some(page) => with_token(options.variable(PAGE, page.to_string()), environment.get(TOKEN)),
     }
 }
 
