@@ -45,6 +45,13 @@ pub trait Driver: Connect + Sized {
         std::future::ready(Ok(()))
     }
 
+    /// Whether a connection still has the settings that [`settle`](Self::settle) has accepted: its last reset did not undo
+    /// them. If not, the hook runs again. Default: no.
+    fn is_settled(connection: &Self::Connection) -> bool {
+        let _ = connection;
+        false
+    }
+
     /// Makes a connector.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ mod kind;
 mod said;
 
 pub use kind::{Auth, Conflict, ErrorKind, Limit, Throttle};
-#[cfg(feature = "tokio-postgres")]
+#[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
 pub(crate) use said::is_said;
 #[cfg(feature = "sqlx")]
 pub(crate) use said::is_unprepared;
@@ -25,6 +25,18 @@ pub(crate) use {
     chain::{causes, is_of_system, seen},
     said::is_failed_transaction,
 };
+
+/// Whether a server refuses something that waiting does not change, such as a setting that it does not have.
+#[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+pub(crate) fn is_refused_for_good(error: &(dyn StdError + 'static)) -> bool {
+    is_said(error) && matches!(ErrorKind::of(error), ErrorKind::Permanent | ErrorKind::Unsupported)
+}
+
+/// Without a client, nothing is known of servers.
+#[cfg(not(any(feature = "tokio-postgres", feature = "sqlx")))]
+pub(crate) fn is_refused_for_good(_: &(dyn StdError + 'static)) -> bool {
+    false
+}
 
 /// An error of the database, the network or a condition, with its [`ErrorKind`].
 ///
@@ -48,10 +60,19 @@ pub(crate) use {
 /// let lost = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
 /// assert_eq!(next(&Error::of(lost).at_commit()), "find out whether it was committed");
 /// ```
-#[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
     source: BoxError,
+}
+
+/// The text, as a `main` that returns the error prints it. `{:#?}` shows the fields.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return fmt::Display::fmt(self, f);
+        }
+        f.debug_struct("Error").field("kind", &self.kind).field("source", &self.source).finish()
+    }
 }
 
 impl Error {

@@ -158,8 +158,12 @@ impl driver::Driver for Postgres {
 
     async fn settle(&self, connection: &mut PostgresConnection) -> Result<(), BoxError> {
         connection.tracker.answered().await.is_settled()?;
-        connection.tracker.settings_restored();
+        connection.tracker.settle();
         Ok(())
+    }
+
+    fn is_settled(connection: &PostgresConnection) -> bool {
+        connection.tracker.is_settled()
     }
 }
 

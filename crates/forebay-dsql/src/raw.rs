@@ -102,8 +102,12 @@ impl<M: Default + Send + Sync + 'static> driver::Driver for RawPostgres<M> {
     async fn settle(&self, connection: &mut RawConnection<M>) -> Result<(), BoxError> {
         connection.answered().await?;
         connection.state().is_settled()?;
-        connection.settings_are_known();
+        connection.tracker.settle();
         Ok(())
+    }
+
+    fn is_settled(connection: &RawConnection<M>) -> bool {
+        connection.tracker.is_settled()
     }
 }
 
@@ -192,7 +196,7 @@ impl<M> RawConnection<M> {
     /// The settings that were changed are accounted for: the program remembers them in [`memory`](Self::memory), and deals with them
     /// itself when the connection is lent again.
     pub fn settings_are_known(&self) {
-        self.tracker.settings_restored();
+        self.tracker.settings_accepted();
     }
 
     /// Settings may have been changed that the program does not know of: they are all reset before the connection is lent again.

@@ -74,7 +74,6 @@ pub(super) fn refusal(error: &(dyn StdError + 'static)) -> Option<ErrorKind> {
 }
 
 /// Whether the error comes from a server, and not from the network.
-#[cfg(feature = "tokio-postgres")]
 pub(crate) fn is_said(error: &(dyn StdError + 'static)) -> bool {
     causes(error).any(|cause| Words::of(cause).is_some())
 }

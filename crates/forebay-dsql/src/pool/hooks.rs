@@ -27,17 +27,28 @@ pub(crate) struct Hooks<C: Connect> {
     pub(crate) after_release: Option<Hook<C::Connection, bool>>,
     /// None if the connector is not a driver.
     settle: Option<Settle<C>>,
+    is_settled: fn(&C::Connection) -> bool,
 }
 
 impl<C: Connect> Default for Hooks<C> {
     fn default() -> Self {
-        Self { after_connect: None, before_acquire: None, after_release: None, settle: None }
+        Self {
+            after_connect: None,
+            before_acquire: None,
+            after_release: None,
+            settle: None,
+            is_settled: |_| false,
+        }
     }
 }
 
 impl<C: Driver> Hooks<C> {
     pub(crate) fn of_driver() -> Self {
-        Self { settle: Some(|driver, connection| Box::pin(driver.settle(connection))), ..Self::default() }
+        Self {
+            settle: Some(|driver, connection| Box::pin(driver.settle(connection))),
+            is_settled: C::is_settled,
+            ..Self::default()
+        }
     }
 }
 
@@ -45,6 +56,16 @@ impl<C: Connect> Hooks<C> {
     /// Whether callers wait for a hook, or the end of a loan does.
     pub(crate) fn are_about_loans(&self) -> bool {
         self.before_acquire.is_some() || self.after_release.is_some()
+    }
+
+    /// After a reset: runs `after_connect` again, if its settings were undone. Cancel safe as [`connected`](Self::connected).
+    pub(crate) async fn reset(
+        &self,
+        connector: &C,
+        connection: &mut C::Connection,
+        info: ConnectionInfo,
+    ) -> Result<(), BoxError> {
+        if (self.is_settled)(connection) { Ok(()) } else { self.connected(connector, connection, info).await }
     }
 
     /// Runs `after_connect`, if there is one. What it has set is then what a clean connection has. Cancel safe: the connection is

@@ -10,6 +10,7 @@ use forebay::rt::Runtime;
 use forebay::{BoxError, Connect, ConnectionMonitor, Failure, Instant, OpenError};
 use parking_lot::Mutex;
 
+use crate::error::is_refused_for_good;
 use crate::pool::hooks::Hooks;
 
 /// The name of a connection in a [`Registry`]; never used twice.
@@ -208,7 +209,9 @@ impl<C: Connect> Connect for Registering<C> {
         let info = registered.info();
         if let Err(error) = self.hooks.connected(&self.connector, &mut registered.connection, info).await {
             self.close(registered).await;
-            return Err(OpenError::new(Failure::Open, error));
+            let is_permanent = is_refused_for_good(&*error);
+            let error = OpenError::new(Failure::Open, error);
+            return Err(if is_permanent { error.permanent() } else { error });
         }
         Ok(registered)
     }
@@ -239,7 +242,7 @@ impl<C: Connect> Connect for Registering<C> {
         }
         if is_restored {
             let info = registered.info();
-            self.hooks.connected(&self.connector, &mut registered.connection, info).await?;
+            self.hooks.reset(&self.connector, &mut registered.connection, info).await?;
         }
         Ok(())
     }

@@ -17,6 +17,8 @@ pub struct StateTracker {
     /// Bits such as [`UNANSWERED`]. Only the driver's task writes them.
     flags: AtomicU8,
     altered: AtomicBool,
+    /// The settings are those that [`settle`](Self::settle) has accepted: they were not reset since.
+    settled: AtomicBool,
     broken: AtomicBool,
     /// Nobody holds the connection any more: the driver must end.
     pub(super) released: AtomicBool,
@@ -242,7 +244,23 @@ impl StateTracker {
 
     /// RESET ALL was answered: the settings are those of the start again.
     pub(crate) fn settings_restored(&self) {
+        self.settled.store(false, Ordering::Release);
         self.altered.store(false, Ordering::Release);
+    }
+
+    /// The settings are accepted as they are.
+    pub(crate) fn settings_accepted(&self) {
+        self.altered.store(false, Ordering::Release);
+    }
+
+    /// The same, for the hook of a pool: it does not have to set them again before they are reset.
+    pub(crate) fn settle(&self) {
+        self.settings_accepted();
+        self.settled.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Acquire)
     }
 
     pub(crate) fn set_broken(&self) {

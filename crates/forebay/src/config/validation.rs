@@ -98,11 +98,21 @@ impl fmt::Display for Problem {
 }
 
 /// All settings with invalid values.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} in the configuration:{}", count(.problems.len()), list(.problems))]
 pub struct ConfigError {
     /// The problems, in the order of the settings.
     pub problems: Vec<Problem>,
+}
+
+/// The text, as a `main` that returns the error prints it. `{:#?}` shows the fields.
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return fmt::Display::fmt(self, f);
+        }
+        f.debug_struct("ConfigError").field("problems", &self.problems).finish()
+    }
 }
 
 fn count(problems: usize) -> String {

@@ -503,7 +503,35 @@ async fn after_connect_leaves_a_clean_connection() {
         connection.batch_execute("SELECT 1").await.unwrap();
         assert_eq!(connection.tracker().answered().await, ConnectionState::Clean);
     }
-    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    for _ in 0..20 {
+        // Its statement is closed without a wait for the answer, so the connection comes back unanswered.
+        let connection = pool.acquire_within(PATIENCE).await.unwrap();
+        assert_eq!(connection.query("SELECT 1", &[]).await.unwrap().len(), 1);
+    }
+    // So does one with an open transaction.
+    for statement in ["BEGIN", "SELECT 1"] {
+        let connection = pool.acquire_within(PATIENCE).await.unwrap();
+        connection.batch_execute(statement).await.unwrap();
+    }
+    assert_eq!(runs.load(Ordering::SeqCst), 1, "nothing was reset that it has set");
+}
+
+#[tokio::test]
+async fn a_hook_that_the_server_refuses_for_good_fails_a_start_and_callers_at_once() {
+    let cluster = start();
+    let began = std::sync::Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&began);
+    let error = Dsql::builder(options(&cluster, 1).build().unwrap(), Keys::of(&cluster))
+        .after_connect(move |connection, _| {
+            count.fetch_add(1, Ordering::SeqCst);
+            Box::pin(async { Ok(connection.batch_execute("SET statement_timeout = 1000").await?) })
+        })
+        .connect()
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("the hook after_connect failed"), "{error}");
+    assert_eq!(began.load(Ordering::SeqCst), 1, "it did not wait for another attempt");
 }
 
 #[tokio::test]
