@@ -406,8 +406,11 @@ pub struct PoolStatus {
     pub max_open: usize,
     /// How many it owns: in use or idle.
     pub open: usize,
-    /// Those with callers, or being reset after one.
+    /// Those with callers, or in maintenance.
     pub in_use: usize,
+    /// How many of these no caller has: they are being reset or checked, or wait for the answer to a statement that was given up. If it
+    /// is many for long, the cluster is slow.
+    pub in_maintenance: usize,
     /// Those nobody uses.
     pub idle: usize,
     /// Those being opened.
@@ -425,6 +428,7 @@ impl PoolStatus {
             max_open: status.max_open,
             open: status.size(),
             in_use: status.in_use + status.in_maintenance,
+            in_maintenance: status.in_maintenance,
             idle: status.ready,
             opening: status.opening,
             waiting: status.waiting,

@@ -347,7 +347,8 @@ impl<C: Connect> Core<C> {
         let denial = if shortage == Shortage::Denied { self.opens.lock().last_denial() } else { None };
         match (shortage, denial) {
             (Shortage::Exhausted, _) => {
-                CheckoutError::Exhausted { waited, max_open: self.config.lock().max_open }
+                let Status { max_open, in_maintenance, .. } = self.status();
+                CheckoutError::Exhausted { waited, max_open, in_maintenance }
             }
             (_, Some(last_open_error)) => CheckoutError::Denied { waited, last_open_error },
             (Shortage::Empty | Shortage::Denied, None) => {

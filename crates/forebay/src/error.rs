@@ -37,12 +37,14 @@ pub enum CheckoutError {
     },
 
     /// All connections are in use. Use fewer at a time, hold them for a shorter time, or raise `max_open`.
-    #[error("{}all {max_open} connections are in use: hold them for a shorter time, or raise max_open", none_free(*.waited))]
+    #[error("{}{}", none_free(*.waited), all_taken(*.max_open, *.in_maintenance))]
     Exhausted {
         /// How long the caller waited.
         waited: Duration,
         /// The configured `max_open`.
         max_open: usize,
+        /// How many of them no caller has: they are being reset or checked. If there are many, the server is slow.
+        in_maintenance: usize,
     },
 
     /// The reservoir was drained or dropped. Do not retry.
@@ -70,6 +72,16 @@ fn became_ready(waited: Duration) -> String {
     match milliseconds(waited) {
         Duration::ZERO => "is ready".into(),
         waited => format!("became ready within {}", show(waited)),
+    }
+}
+
+fn all_taken(max_open: usize, in_maintenance: usize) -> String {
+    match in_maintenance {
+        0 => format!("all {max_open} connections are in use: hold them for a shorter time, or allow more"),
+        unused => format!(
+            "all {max_open} connections are taken, {unused} of them by no caller: the server has yet to answer a reset, a \
+             check, or a statement that was given up"
+        ),
     }
 }
 
@@ -252,12 +264,16 @@ mod tests {
 
     #[test]
     fn an_error_without_a_wait_does_not_mention_one() {
-        let exhausted = |waited| CheckoutError::Exhausted { waited, max_open: 3 }.to_string();
+        let exhausted =
+            |waited| CheckoutError::Exhausted { waited, max_open: 3, in_maintenance: 0 }.to_string();
         assert!(exhausted(Duration::ZERO).starts_with("all 3 connections are in use: "));
         assert!(
             exhausted(Duration::from_micros(101_536))
                 .starts_with("no connection became free within 101ms; all 3 connections are in use: ")
         );
+        let slow =
+            CheckoutError::Exhausted { waited: Duration::ZERO, max_open: 3, in_maintenance: 2 }.to_string();
+        assert!(slow.starts_with("all 3 connections are taken, 2 of them by no caller: "), "{slow}");
         let empty = CheckoutError::Empty { waited: Duration::from_micros(900), last_open_error: None };
         assert_eq!(empty.to_string(), "no connection is ready; the pool is still filling");
     }
