@@ -53,8 +53,10 @@ impl TokenBucket {
 
     /// Permits available at `now`.
     pub(crate) fn ready(&mut self, now: Instant, budget: Budget) -> u64 {
-        let passed = now.since(*self.at.get_or_insert(now));
-        self.at = Some(now);
+        let at = *self.at.get_or_insert(now);
+        let passed = now.since(at);
+        // Clocks are read before the lock is taken, so times can arrive out of order.
+        self.at = Some(at.max(now));
         // A smaller burst applies at once: its permits may belong to another process by now.
         let most = budget.burst.saturating_mul(BILLION);
         self.saved = self.saved.saturating_add(budget.gained(passed)).min(most);
@@ -132,6 +134,21 @@ mod tests {
         assert_eq!(bucket.ready(at(90), budget), 1, "0.9 gained, and 0.1 given back");
         bucket.give_back(at(90), at(300), budget);
         assert_eq!(bucket.ready(at(300), budget), 2, "no more than the burst");
+    }
+
+    /// A thread reads the clock, and another one locks the bucket first with a later time.
+    #[test]
+    fn a_clock_that_was_read_too_early_adds_nothing() {
+        let budget = Budget::new(10.0, 3);
+        let mut bucket = TokenBucket::full(budget);
+        let mut taken = 0;
+        for now in [at(1000), at(700), at(1000), at(700), at(1000)] {
+            while bucket.ready(now, budget) > 0 {
+                bucket.take();
+                taken += 1;
+            }
+        }
+        assert_eq!(taken, 3, "permits between 700 and 1000 ms");
     }
 
     #[test]
