@@ -11,6 +11,8 @@ mod deadline;
 mod driver_task;
 mod failure;
 mod frames;
+#[cfg(test)]
+mod give_up_tests;
 mod protocol_state;
 #[cfg(test)]
 mod stalls;

@@ -92,8 +92,8 @@ impl Deadline {
         }
         if newest > answered && self.sent.back().is_none_or(|(request, _)| *request < newest) {
             self.noted_at = self.now();
-            // It began to wait when it could not be sent.
-            self.sent.push_back((newest, self.partial_since.unwrap_or(self.noted_at)));
+            // It began to wait when it could not be sent. A part that follows belongs to another request.
+            self.sent.push_back((newest, self.partial_since.take().unwrap_or(self.noted_at)));
         }
         match (partial, self.partial_since) {
             (true, None) => {

@@ -143,7 +143,8 @@ impl ProtocolState {
 
     fn ask(&mut self) {
         self.asked += 1;
-        if std::mem::take(&mut self.unfinished) {
+        // The end of the data of a COPY decides on its outcome.
+        if std::mem::take(&mut self.unfinished) || self.data_ended {
             self.serious = self.asked;
         }
         if std::mem::take(&mut self.may_commit) {
@@ -224,6 +225,8 @@ impl Listener for Answers<'_> {
                 // A server that is about to read a COPY overlooks the Sync that came with the request.
                 if self.0.synced && self.0.answered < self.0.asked {
                     self.0.answered += 1;
+                    // The Sync behind the data ends the COPY, and commits it if this one would have.
+                    self.0.may_commit |= self.0.commit == self.0.answered;
                 }
                 self.0.copying = true;
             }
@@ -252,6 +255,9 @@ impl Listener for Answers<'_> {
                 }
                 if self.0.answered >= self.0.serious {
                     self.0.outside = !self.0.in_transaction;
+                } else if self.0.refused == self.0.answered && !self.0.in_transaction {
+                    // Such as a BEGIN that was refused: what was sent behind it runs outside of a transaction.
+                    self.0.commit = self.0.serious;
                 }
             }
             b'C' => match self.0.answer.text() {

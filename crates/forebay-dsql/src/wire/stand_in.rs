@@ -19,6 +19,8 @@ pub(super) struct StandIn {
     read: usize,
     /// The state of the transaction, as a ReadyForQuery tells it.
     status: u8,
+    /// The server has answered all requests. What it sends from now on is for the driver.
+    pub(super) settled: bool,
 }
 
 impl StandIn {
@@ -30,6 +32,7 @@ impl StandIn {
             answers: Vec::new(),
             read: 0,
             status,
+            settled: false,
         }
     }
 

@@ -53,6 +53,8 @@ const COMMITTED_NOTHING: u8 = 32;
 const COMMITTING: u8 = 2;
 const IN_TRANSACTION: u8 = 4;
 const ROLLED_BACK: u8 = 8;
+/// Some request is unanswered, if only one that cannot change anything.
+const UNSETTLED: u8 = 64;
 /// The driver has read more than it could pass on: someone does not read the rows of a stream.
 const UNDELIVERED: u8 = 16;
 
@@ -79,7 +81,9 @@ impl StateTracker {
         // The order matters: the flags of a driver at rest cover all requests it was given.
         let at_rest = self.activity.load(Ordering::SeqCst) == AT_REST;
         let flags = self.flags.load(Ordering::Acquire);
-        if !at_rest || flags & (UNANSWERED | UNDELIVERED) != 0 {
+        // After a request was given up, the stream lets nothing pass before all is answered.
+        let is_held_back = flags & UNSETTLED != 0 && self.given_up.load(Ordering::Acquire) != NONE;
+        if !at_rest || flags & (UNANSWERED | UNDELIVERED) != 0 || is_held_back {
             ConnectionState::Unanswered
         } else if flags & IN_TRANSACTION != 0 {
             ConnectionState::InTransaction
@@ -275,6 +279,7 @@ impl StateTracker {
             | bit(protocol.is_committing(), COMMITTING)
             | bit(protocol.is_rolled_back(), ROLLED_BACK)
             | bit(protocol.is_in_transaction(), IN_TRANSACTION)
+            | bit(!protocol.is_settled(), UNSETTLED)
             | bit(protocol.undelivered, UNDELIVERED);
         if std::mem::take(&mut protocol.altered) {
             self.altered.store(true, Ordering::Release);

@@ -161,7 +161,9 @@ impl<S> TrackedStream<S> {
         match &self.given_up {
             None => {}
             Some(given_up)
-                if given_up.is_done() && self.protocol.is_settled() && self.tracker.is_resumed() =>
+                if given_up.is_done()
+                    && (given_up.settled || self.protocol.is_settled())
+                    && self.tracker.is_resumed() =>
             {
                 self.given_up = None;
             }
@@ -227,7 +229,9 @@ impl<S: AsyncRead + Unpin> TrackedStream<S> {
             return Poll::Ready(Ok(()));
         }
         let mut dropped = [0; 4096];
-        while !self.protocol.is_settled() {
+        let has_settled =
+            |given_up: &Option<Box<StandIn>>| given_up.as_ref().is_some_and(|given_up| given_up.settled);
+        while !has_settled(&self.given_up) && !self.protocol.is_settled() {
             let mut dropped = ReadBuf::new(&mut dropped);
             ready!(self.read(context, &mut dropped))?;
             if dropped.filled().is_empty() {
@@ -236,6 +240,9 @@ impl<S: AsyncRead + Unpin> TrackedStream<S> {
             if self.protocol.is_copying() {
                 return Poll::Ready(Err(self.broken()));
             }
+        }
+        if let Some(given_up) = &mut self.given_up {
+            given_up.settled = true;
         }
         // What comes now is no answer, such as the good-bye of the server.
         self.read(context, buffer)
