@@ -29,6 +29,11 @@ pub(crate) use opening::{ended_by_body, rolled_back};
 #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
 pub(crate) const SET_ASIDE: Duration = Duration::from_secs(60);
 
+/// How much longer than usual the maintenance of any other connection may take if the server does not answer. A shorter stall of the
+/// cluster closes nothing, and a connection that was cut without notice is replaced before callers stop waiting.
+#[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+pub(crate) const SLOW_SPELL: Duration = Duration::from_secs(20);
+
 /// A connector that a [`DsqlPool`](crate::DsqlPool) can be made of: `Postgres` or `Sqlx`.
 pub trait Driver: Connect + Sized {
     /// After how long an idle connection is checked, unless the settings say so: for drivers that do not notice when an idle

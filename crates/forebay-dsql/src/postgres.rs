@@ -189,9 +189,12 @@ impl Connect for Postgres {
 
     fn unanswered_timeout(&self, connection: &PostgresConnection) -> Duration {
         let tracker = &connection.tracker;
-        // Rows that nobody reads are no fault of the server.
-        let waits = tracker.state() == ConnectionState::Unanswered && !tracker.is_undelivered();
-        if waits { driver::SET_ASIDE } else { Duration::ZERO }
+        match tracker.state() {
+            // Rows that nobody reads are no fault of the server.
+            ConnectionState::Unanswered if tracker.is_undelivered() => Duration::ZERO,
+            ConnectionState::Unanswered => driver::SET_ASIDE,
+            _ => driver::SLOW_SPELL,
+        }
     }
 
     async fn reset(&self, connection: &mut PostgresConnection) -> Result<(), BoxError> {

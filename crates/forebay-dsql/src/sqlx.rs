@@ -37,10 +37,6 @@ mod executor;
 
 use executor::Statements;
 
-/// How much longer a check or a reset may take if the server does not answer. A shorter stall of the cluster closes nothing, and a
-/// connection that was cut without notice is replaced before callers stop waiting.
-const SLOW_SPELL: Duration = Duration::from_secs(20);
-
 /// Opens connections of sqlx to a cluster, with tokens from a cache.
 pub struct Sqlx {
     parts: ConnectorParts,
@@ -145,7 +141,7 @@ impl Connect for Sqlx {
     }
 
     fn unanswered_timeout(&self, connection: &SqlxConnection) -> Duration {
-        if connection.statements.is_unanswered() { driver::SET_ASIDE } else { SLOW_SPELL }
+        if connection.statements.is_unanswered() { driver::SET_ASIDE } else { driver::SLOW_SPELL }
     }
 
     async fn reset(&self, connection: &mut SqlxConnection) -> Result<(), BoxError> {
