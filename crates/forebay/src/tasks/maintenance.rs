@@ -30,7 +30,9 @@ impl Kind {
 pub(crate) fn start<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>, kind: Kind) {
     let (core, entry, condition) = (Arc::clone(core), Some(entry), kind.failed());
     let runtime = Arc::clone(&core.runtime);
-    runtime.spawn(Box::pin(InMaintenance { core, entry, condition, is_death: true }.maintain(kind)));
+    // A reset that panics, such as in a hook, says nothing about the connection.
+    let is_death = matches!(kind, Kind::Check);
+    runtime.spawn(Box::pin(InMaintenance { core, entry, condition, is_death }.maintain(kind)));
 }
 
 /// A connection in maintenance. It is always returned, even if the connector panics. Its condition is that of
@@ -75,7 +77,10 @@ impl<C: Connect> InMaintenance<C> {
                 self.is_death = matches!(kind, Kind::Check) || !core.connector.is_usable(&entry.connection);
                 error
             }
-            First::Right(()) => BoxError::from(format!("no answer within {limit:?}")),
+            First::Right(()) => {
+                self.is_death = true;
+                BoxError::from(format!("no answer within {limit:?}"))
+            }
         };
         core.observe(&Event::MaintenanceFailed { error: &error });
     }
