@@ -13,6 +13,8 @@ const FAULTS: &str = "
 duration: 15m
 sampleEvery: 5s
 assertConvergeWithin: 15s
+# With a burst of one, each instance may have a permit of its share beyond it.
+assertMaxConnectsPerSec: 109
 leases: {limit: 450}
 cluster: {maxConnections: 450}
 table: {errorRate: 0.001}
