@@ -96,7 +96,8 @@ impl fmt::Debug for Permit {
 /// quiet time.
 ///
 /// A permit counts from the moment when its caller gets it. So the limit also holds after a pause of the
-/// process, when many waits end at once. Callers are served in the order in which they asked, except that one
+/// process, when many waits end at once: any period of time has at most the burst and the rate, but for two
+/// milliseconds by which timers may be late. Callers are served in the order in which they asked, except that one
 /// whose future is not polled is passed over.
 ///
 /// Clones share one budget. Use a clone for each pool of a process that connects to the same server.
@@ -116,9 +117,11 @@ impl LocalLimit {
         Self { gcra: Arc::new(Mutex::new(Gcra::new(per_second, burst))), turn: Arc::default(), runtime }
     }
 
-    /// Takes a permit now, or returns when there will be one.
-    fn take(&self) -> Result<Permit, Instant> {
-        let grant = self.gcra.lock().grant(self.runtime.now())?;
+    /// Takes a permit now, or returns when there will be one. The caller may have slept until `promised`.
+    fn take(&self, promised: Option<Instant>) -> Result<Permit, Instant> {
+        let now = self.runtime.now();
+        let in_time = promised.filter(|promised| now.since(*promised) <= LATENESS);
+        let grant = self.gcra.lock().grant(in_time.unwrap_or(now))?;
         let gcra = Arc::clone(&self.gcra);
         Ok(Permit::new(move || gcra.lock().give_back(grant)))
     }
@@ -142,14 +145,18 @@ impl Limit for LocalLimit {
                     break turn;
                 }
                 let is_left = self.gcra.lock().left_at() <= left_at;
-                if is_left && let Ok(permit) = self.take() {
+                if is_left && let Ok(permit) = self.take(None) {
                     return Ok(permit);
                 }
             };
+            let mut promised = None;
             loop {
-                match self.take() {
+                match self.take(promised) {
                     Ok(permit) => return Ok(permit),
-                    Err(at) => self.runtime.sleep_until(at).await,
+                    Err(at) => {
+                        self.runtime.sleep_until(at).await;
+                        promised = Some(at);
+                    }
                 }
             }
         })
@@ -175,6 +182,10 @@ struct Gcra {
     /// When the next permit would be due without a burst.
     due: Instant,
 }
+
+/// How late a timer may be. A permit that is late by no more counts as granted in time, or each would delay all
+/// later ones.
+const LATENESS: Duration = Duration::from_millis(2);
 
 /// What a permit has changed.
 struct Grant {
@@ -303,11 +314,13 @@ mod tests {
         assert_eq!(gcra.grant(START).err(), Some(START + Duration::from_secs(1)));
     }
 
-    /// Panics unless every window of time has at most `burst` grants and one more for each interval.
+    /// Panics unless every window of time has at most `burst` grants and one more for each interval, but for
+    /// the lateness of timers.
     fn assert_within_budget(grants: &[Instant], interval: Duration, burst: u32) {
         for (i, from) in grants.iter().enumerate() {
             for (j, to) in grants.iter().enumerate().skip(i) {
-                let allowed = u128::from(burst) + to.since(*from).as_nanos() / interval.as_nanos();
+                let window = to.since(*from) + LATENESS;
+                let allowed = u128::from(burst) + window.as_nanos() / interval.as_nanos();
                 let granted = (j - i + 1) as u128;
                 assert!(
                     granted <= allowed,
