@@ -73,7 +73,6 @@ pub(crate) struct State<E> {
     checkouts: u64,
     hints: FastPathHints,
     effects: Effects,
-    closed: bool,
     max_open: usize,
     waiters: WaitQueue<E>,
     slots: Slots,
@@ -89,6 +88,7 @@ pub(crate) struct State<E> {
     refill_notified: bool,
     /// Whether idle times are needed.
     tracks_idle: bool,
+    closed: bool,
 
     overlap: usize,
     watermark: Watermark,
@@ -293,11 +293,13 @@ impl<E: Lendable> State<E> {
     /// Stops serving callers. [`end_all`](Self::end_all) follows.
     pub(crate) fn close(&mut self) {
         self.closed = true;
+        // From now on, the fast path finds nothing.
+        self.ready.move_to(&mut self.checks.pending);
         self.effects.add(Effects::PROGRESS);
     }
 
-    /// After `close`: ends a batch of waits, and then discards a batch of ready connections, and of
-    /// connections that were served but not picked up. All callers get the error that the reservoir is
+    /// After `close`: ends a batch of waits, and then discards a batch of connections that were ready or
+    /// waited for a check, and of connections that were served but not picked up. All callers get the error that the reservoir is
     /// closed. Returns whether there may be more.
     pub(crate) fn end_all(&mut self, now: Instant, due: &mut Vec<Due<E>>) -> bool {
         self.effects.add(Effects::PROGRESS);
@@ -307,14 +309,10 @@ impl<E: Lendable> State<E> {
         if self.start_checks(now, due) {
             return true;
         }
-        for _ in 0..BATCH {
-            let Some(entry) = self.ready.pop() else { break };
-            due.push(Due::Discard(self.discard(entry, Discard::Draining, now)));
-        }
         // Most slots need no work.
         for _ in 0..SCAN {
             if self.closed_below as usize >= self.slots.len() {
-                return self.ready.len() > 0;
+                return false;
             }
             if let Some(entry) = self.take_back(self.closed_below) {
                 due.push(Due::Discard(self.discard(entry, Discard::Draining, now)));

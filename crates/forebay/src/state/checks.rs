@@ -17,7 +17,7 @@ pub(super) struct Checks<E> {
     pub(super) after: Option<Duration>,
     /// When a connection was last found dead that was not a suspect.
     found_dead_at: Instant,
-    /// Suspects that were ready. Their checks start soon.
+    /// Suspects that were ready. Their checks start soon. After a close: all that were ready.
     pub(super) pending: Vec<E>,
 }
 

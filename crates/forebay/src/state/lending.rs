@@ -23,10 +23,6 @@ impl<E: Lendable> State<E> {
     /// The fast path: takes the first ready connection, if it is fresh.
     #[inline]
     pub(crate) fn take_fresh(&mut self, now: Instant) -> Option<E> {
-        // After a close, connections stay on the stack until they are discarded, a few at a time.
-        if self.closed {
-            return None;
-        }
         let entry = self.ready.pop_fresh(now)?;
         self.checkouts += 1;
         if self.ready.len() < self.hints.refill_below as usize {

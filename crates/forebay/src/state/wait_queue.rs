@@ -73,6 +73,7 @@ struct Place {
     since: Instant,
     /// `None` after the caller was woken, until it is polled again.
     waker: Option<Waker>,
+    /// Not kept up to date in the first place of the queue.
     before: Link,
     /// In a spare place, the next spare one.
     behind: Link,
@@ -193,9 +194,17 @@ impl<E> WaitQueue<E> {
             return None;
         }
         let (before, behind, waker) = (place.before, place.behind, place.waker.take());
-        *self.behind(before) = behind;
-        *self.before(behind) = before;
         self.len -= 1;
+        if self.first == waiter.0 {
+            // The next place keeps its old link: that of the first one is not read. So a serve writes one place.
+            self.first = behind;
+            if behind == NONE {
+                self.last = NONE;
+            }
+        } else {
+            *self.behind(before) = behind;
+            *self.before(behind) = before;
+        }
         Some(waker)
     }
 
