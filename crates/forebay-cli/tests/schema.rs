@@ -165,7 +165,7 @@ fn the_schema_of_temporal_is_part_of_the_program() {
     let cluster =
         Cluster::start("schema-temporal", &["--rules", "spec", "--fault", "stale-schema:after=ddl"]);
     let done = cluster.json(0, &["setup", "--schema", "temporal", "--rules", "spec"]);
-    assert_eq!((done["name"].as_str(), done["version"].as_str()), (Some("temporal"), Some("1.1")));
+    assert_eq!((done["name"].as_str(), done["version"].as_str()), (Some("temporal"), Some("1.1.1")));
     assert_eq!(
         cluster.expect(0, &["verify", "--schema", "temporal", "--strict"]),
         "the database is as the files say\n"

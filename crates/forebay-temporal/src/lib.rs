@@ -73,6 +73,7 @@ pub mod schema_version;
 pub mod shard;
 mod shard_turns;
 mod source;
+mod takeover;
 pub mod task;
 pub mod task_queue;
 mod task_queue_id;

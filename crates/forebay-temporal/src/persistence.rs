@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::shard::{self, ShardOwner, ShardRow};
 use crate::shard_turns::ShardTurns;
 use crate::source::{ConnectionSource, Lent, Source};
+use crate::takeover;
 
 /// A handle to the persistence of a Temporal cluster. A clone is another handle to the same.
 ///
@@ -126,16 +127,13 @@ impl Persistence {
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] if the row has another range id; [`Error::CommitUnknown`] if the connection was lost, or the server
-    /// failed: read the row. [`Error::InvalidInput`] if the new range id is smaller, or the number of the shard is negative.
+    /// failed: read the row. [`Error::InvalidInput`] if the new range id is smaller.
     ///
     /// # Cancel safety
     /// While it waits for its turn, nothing has happened. After that, the update may have happened, and an announcement may stay, which
     /// does no harm.
     pub async fn update_shard(&self, row: &ShardRow, expected_range_id: i64) -> Result<()> {
         let ShardRow { shard_id, range_id, .. } = *row;
-        let place = shard::announcement(shard_id).ok_or_else(|| {
-            Error::invalid(format!("{shard_id} is no shard: number them from 0, or from 1 as servers do"))
-        })?;
         let _turn = self.0.turns.wait(shard_id).await;
         let update = |connection| async move { shard::update(&connection, row, expected_range_id).await };
         let mut operation = self.0.owner_changes.operation("update_shard");
@@ -153,7 +151,7 @@ impl Persistence {
                 // It may be the only connection, and the announcement needs one.
                 held = None;
                 let announce =
-                    |connection| async move { shard::announce(&connection, place, range_id).await };
+                    |connection| async move { takeover::announce(&connection, shard_id, range_id).await };
                 announced = Some(self.write("announce_owner_change", announce).await);
             }
             if let Err(error) = operation.retry(Stage::Statement, error).await {
@@ -161,7 +159,8 @@ impl Persistence {
             }
         };
         if let Some(told) = announced {
-            let withdraw = |connection| async move { shard::withdraw(&connection, place, range_id).await };
+            let withdraw =
+                |connection| async move { takeover::withdraw(&connection, shard_id, range_id).await };
             let untold = self.write("withdraw_owner_change", withdraw).await;
             // Without an announcement it takes longer, and one that stays is outdated as soon as the owner has changed.
             if let Err(error) = told.and(untold) {

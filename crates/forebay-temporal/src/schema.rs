@@ -16,16 +16,17 @@ use tokio_postgres::Client;
 
 use crate::schema_version::{LOG, UPDATE};
 
-/// The newest version, which the stores are written for.
+/// The newest version of Temporal's own tables, which the stores are written for.
 pub const VERSION: &str = "1.1";
 
 /// The oldest version of the schema that a program for this one works with.
 pub const MIN_COMPATIBLE_VERSION: &str = "1.0";
 
-/// All versions, in their order.
-const FILES: [(&str, &str); 2] = [
+/// All versions, in their order. Those with a third number add tables of this crate.
+const FILES: [(&str, &str); 3] = [
     ("1.0_base.sql", include_str!("../schema/1.0_base.sql")),
     ("1.1_current_chasm_executions.sql", include_str!("../schema/1.1_current_chasm_executions.sql")),
+    ("1.1.1_shard_takeovers.sql", include_str!("../schema/1.1.1_shard_takeovers.sql")),
 ];
 
 /// The files of the schema, named `temporal`.
@@ -38,7 +39,8 @@ pub fn migrations() -> Migrations {
 }
 
 /// Keeps the tables by which Temporal's servers and tools know the version: `schema_version`, with the row of the database
-/// `db_name`, and `schema_update_history`. Each is written in the transaction that records a file as applied.
+/// `db_name`, and `schema_update_history`. Each is written in the transaction that records a file as applied. Files that add tables of
+/// this crate leave both as they are: servers and tools must find the version that Temporal has given its own tables.
 pub fn hook(db_name: impl Into<String>) -> VersionHook {
     VersionHook { db_name: db_name.into() }
 }
@@ -58,12 +60,21 @@ impl Hook for VersionHook {
     ) -> HookFuture<'a> {
         Box::pin(async move {
             let version = file.version().to_string();
+            if version != temporals(&version) {
+                return Ok(());
+            }
             let previous = previous.map(ToString::to_string).unwrap_or_default();
+            let previous = temporals(&previous);
             client.execute(UPDATE, &[&self.db_name, &version, &MIN_COMPATIBLE_VERSION]).await?;
             client.execute(LOG, &[&previous, &version, &file.checksum(), &file.path()]).await?;
             Ok(())
         })
     }
+}
+
+/// The version of Temporal's tables in a version of this crate: its first two numbers.
+fn temporals(version: &str) -> &str {
+    version.match_indices('.').nth(1).map_or(version, |(end, _)| &version[..end])
 }
 
 #[cfg(test)]
@@ -77,8 +88,16 @@ mod tests {
         let migrations = migrations();
         let versions: Vec<String> =
             migrations.files().iter().map(|file| file.version().to_string()).collect();
-        assert_eq!(versions, [MIN_COMPATIBLE_VERSION, VERSION]);
+        assert_eq!(versions, [MIN_COMPATIBLE_VERSION, VERSION, "1.1.1"]);
         assert_eq!(migrations.name(), "temporal");
+    }
+
+    #[test]
+    fn the_first_two_numbers_are_temporals() {
+        assert_eq!(
+            ["", "1", "1.0", "1.10", "1.1.1", "1.1.1.7"].map(temporals),
+            ["", "1", "1.0", "1.10", "1.1", "1.1"]
+        );
     }
 
     /// What Aurora DSQL did not have when the specification was written, and older clusters still do not have.
@@ -89,7 +108,7 @@ mod tests {
         }
         let sql = FILES.map(|(_, sql)| sql).concat().to_uppercase();
         let lines = || sql.lines().filter(|line| !line.starts_with("--"));
-        assert_eq!(lines().filter(|line| line.starts_with("CREATE TABLE ")).count(), 39);
+        assert_eq!(lines().filter(|line| line.starts_with("CREATE TABLE ")).count(), 40);
         for line in lines() {
             for word in ["SERIAL", "CHECK", "REFERENCES", "IDENTITY"] {
                 assert!(!line.contains(word), "{word} in {line}");

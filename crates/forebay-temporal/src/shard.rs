@@ -8,9 +8,9 @@
 //! rows (write skew). So the read lock here is FOR UPDATE: the database then treats the row as changed, and of two transactions that
 //! overlap the second fails at its COMMIT. Run again, it finds the new range id and stops.
 //!
-//! An owner that writes all the time could defeat every attempt to take its shard over. So whoever fails a few times announces the
-//! change: it writes the range id that it wants into a row with the number `-1 - shard_id`, which is no shard's. A fenced transaction
-//! reads that row too, without a lock, and pauses for a moment. Nothing but speed depends on the announcement.
+//! An owner that writes all the time could defeat every attempt to take its shard over. So a process that fails a few times announces
+//! the change: it writes the range id that it wants into the table `shard_takeovers`. A fenced transaction reads the row of its shard
+//! there, without a lock, and pauses for a moment. Nothing but speed depends on the announcement.
 //!
 //! The guarantee needs all owners on this store. An owner that only reads the row, as the plugin in Go does, is not kept out.
 
@@ -19,6 +19,7 @@ use futures_util::future;
 use crate::blob::Blob;
 use crate::connection::{Connection, Tx};
 use crate::error::{Condition, Error, Result};
+use crate::takeover;
 
 /// A row of `shards`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,10 +53,6 @@ const UPDATE: &str =
     "UPDATE shards SET range_id = $1, data = $2, data_encoding = $3 WHERE shard_id = $4 AND range_id = $5";
 const SELECT: &str = "SELECT shard_id, range_id, data, data_encoding FROM shards WHERE shard_id = $1";
 const LOCK: &str = "SELECT range_id FROM shards WHERE shard_id = $1 FOR UPDATE";
-const ANNOUNCE: &str = "INSERT INTO shards (shard_id, range_id, data, data_encoding) VALUES ($1, $2, '', '') \
-     ON CONFLICT (shard_id) DO UPDATE SET range_id = excluded.range_id";
-const ANNOUNCED: &str = "SELECT range_id FROM shards WHERE shard_id = $1";
-const WITHDRAW: &str = "DELETE FROM shards WHERE shard_id = $1 AND range_id <= $2";
 
 /// Inserts a shard.
 ///
@@ -165,27 +162,8 @@ pub async fn fence(tx: &Tx, owner: ShardOwner) -> Result<()> {
     }
 }
 
-/// The number of the row in which a change of the owner is announced. None for a negative number: the row would be that of a shard.
-pub(crate) fn announcement(shard_id: i32) -> Option<i32> {
-    (shard_id >= 0).then(|| -1 - shard_id)
-}
-
 /// As [`fence`], and tells the range id of a change of owner that was announced, if there is one. One round trip.
 pub(crate) async fn fence_and_look(tx: &Tx, owner: ShardOwner) -> Result<Option<i64>> {
-    let Some(place) = announcement(owner.shard_id) else { return fence(tx, owner).await.map(|()| None) };
-    let (_, announced) = future::try_join(fence(tx, owner), tx.query_opt(ANNOUNCED, &[&place])).await?;
-    let announced: Option<i64> = announced.map(|row| row.try_get(0)).transpose()?;
+    let (_, announced) = future::try_join(fence(tx, owner), takeover::announced(tx, owner.shard_id)).await?;
     Ok(announced.filter(|range_id| *range_id > owner.range_id))
-}
-
-/// Announces that the owner of a shard is about to change, in the row `place`.
-pub(crate) async fn announce(connection: &Connection, place: i32, range_id: i64) -> Result<()> {
-    connection.execute(ANNOUNCE, &[&place, &range_id]).await?;
-    Ok(())
-}
-
-/// Removes an announcement, and any older one.
-pub(crate) async fn withdraw(connection: &Connection, place: i32, range_id: i64) -> Result<()> {
-    connection.execute(WITHDRAW, &[&place, &range_id]).await?;
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! The version of the schema, for operators.
 
 use dsql_local::Rules;
-use forebay_schema::Migrator;
+use forebay_schema::{Migrator, Version};
 use forebay_temporal::schema_version::{self, SchemaUpdate, SchemaVersion};
 use forebay_temporal::{Error, Persistence, schema};
 
@@ -85,7 +85,7 @@ async fn the_migration_keeps_version_and_log() {
     assert_eq!(migrator.setup().await.unwrap().applied, Vec::<String>::new());
     assert_eq!(log().await.unwrap(), updates);
     let tables = tables(&store).await;
-    assert_eq!(tables.iter().filter(|table| !table.starts_with("forebay_schema")).count(), 39);
+    assert_eq!(tables.iter().filter(|table| !table.starts_with("forebay_schema")).count(), 40);
 
     let client = store.pool().unwrap().acquire().await.unwrap();
     let seed =
@@ -95,6 +95,30 @@ async fn the_migration_keeps_version_and_log() {
     let indexes = "SELECT count(*) FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid \
                    WHERE indisvalid AND (relname LIKE 'cm_idx_%' OR relname LIKE 'idx_%')";
     assert_eq!(client.query_one(indexes, &[]).await.unwrap().get::<_, i64>(0), 7);
+}
+
+/// A database with the plugin's tables only, in which an earlier version of the stores has left an announcement.
+#[tokio::test]
+async fn the_table_of_takeovers_is_added_to_a_database_with_shards() {
+    let cluster = start(Rules::Spec);
+    let store = store_of(&cluster, 2).await;
+    let migrator =
+        || Migrator::new(store.pool().unwrap().clone(), schema::migrations()).hook(schema::hook("temporal"));
+    let plugins = Version::parse(schema::VERSION).unwrap();
+    migrator().to(plugins).setup().await.unwrap();
+    assert!(!tables(&store).await.contains(&"shard_takeovers".into()));
+    let rows = "INSERT INTO shards (shard_id, range_id, data, data_encoding) \
+                VALUES (7, 1, 'a', 'Proto3'), (-8, 2, '', ''), (-9, 2, '', 'Proto3')";
+    schema_version::execute(&store, rows).await.unwrap();
+    let before = read(&store, "temporal").await.unwrap();
+
+    assert_eq!(migrator().setup().await.unwrap().applied, ["1.1.1_shard_takeovers.sql"]);
+    assert!(tables(&store).await.contains(&"shard_takeovers".into()));
+    let client = store.pool().unwrap().acquire().await.unwrap();
+    let left = client.query("SELECT shard_id FROM shards ORDER BY shard_id", &[]).await.unwrap();
+    let left: Vec<i32> = left.iter().map(|row| row.get(0)).collect();
+    assert_eq!(left, [-9, 7], "whatever has an encoding is a shard");
+    assert_eq!(read(&store, "temporal").await.unwrap(), before, "the version of Temporal's tables");
 }
 
 #[test]
