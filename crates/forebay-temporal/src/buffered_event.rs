@@ -1,5 +1,10 @@
 //! Buffered events of a run: they wait for the end of a workflow task.
+//!
+//! Events are read in the order of their ids. An id is 41 bits of milliseconds since 2020, 10 of the number of the process, 12 of a
+//! sequence, as the plugin in Go makes them. So events of both kinds of process stand in one order: by the millisecond in which they were
+//! written, by the clock of the process that wrote them. Within a millisecond, the number of the process decides.
 
+use forebay_dsql::IdError;
 use tokio_postgres::Row;
 
 use crate::blob::Blob;
@@ -18,11 +23,18 @@ const DELETE_SOME: &str = "DELETE FROM buffered_events \
      WHERE shard_id = $1 AND namespace_id = $2 AND workflow_id = $3 AND run_id = $4 AND id IN (SELECT id FROM buffered_events \
      WHERE shard_id = $1 AND namespace_id = $2 AND workflow_id = $3 AND run_id = $4 LIMIT $5)";
 
-/// Appends events, with one statement. Their ids come from the generator of this process, in the order of the events. Events of another
-/// process, such as the last owner of the shard, have smaller ids only if its clock was not ahead.
+/// What the generator of this process leaves out of an id: the milliseconds from 2020, where the plugin's ids begin, to 2024.
+const FROM_2020: i64 = (1_704_067_200_000 - 1_577_836_800_000) << 22;
+
+/// Appends events, with one statement. Their ids come from the generator of this process, and grow with each event.
+///
+/// They come after the events of another process, such as the last owner of the shard, unless its clock was ahead of this one, or both
+/// wrote within a millisecond. A process of the plugin that has the same number, which it makes of the name of its host, can make the
+/// same id in one millisecond: the insert fails then.
 ///
 /// # Errors
-/// [`Error::Id`](crate::Error::Id) if no id can be made; those of the database.
+/// [`Error::Id`](crate::Error::Id) if no id can be made, as from the year 2089 on; [`Error::AlreadyExists`](crate::Error::AlreadyExists)
+/// if another process has made the same id; those of the database.
 ///
 /// # Cancel safety
 /// Outside of a transaction, they may have been appended.
@@ -30,7 +42,8 @@ pub async fn insert(connection: &Connection, run: &RunKey, events: &[Blob]) -> R
     if events.is_empty() {
         return Ok(());
     }
-    let ids: Vec<i64> = events.iter().map(|_| connection.ids().next()).collect::<Result<_, _>>()?;
+    let ids: Vec<i64> =
+        events.iter().map(|_| connection.ids().next().and_then(since_2020)).collect::<Result<_, _>>()?;
     let data: Vec<&[u8]> = events.iter().map(|event| &*event.data).collect();
     let encodings: Vec<&str> = events.iter().map(|event| &*event.encoding).collect();
     let mut values = run.values().to_vec();
@@ -80,4 +93,25 @@ pub async fn delete_all_in_batches(persistence: &Persistence, run: &RunKey) -> R
 
 pub(crate) fn read(rows: &[Row]) -> Result<Vec<Blob>> {
     rows.iter().map(|row| Blob::read(row, 0)).collect()
+}
+
+/// The id as the plugin counts.
+fn since_2020(id: i64) -> Result<i64, IdError> {
+    id.checked_add(FROM_2020).ok_or(IdError::ClockOutOfRange)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_end_before_they_would_be_negative() {
+        assert_eq!(since_2020(i64::MAX - FROM_2020), Ok(i64::MAX));
+        assert_eq!(since_2020(i64::MAX - FROM_2020 + 1), Err(IdError::ClockOutOfRange));
+    }
+
+    #[test]
+    fn the_beginning_of_2024_is_1461_days_after_that_of_2020() {
+        assert_eq!(since_2020(5), Ok(((1_461 * 86_400_000) << 22) + 5));
+    }
 }

@@ -13,6 +13,7 @@ mod namespaces;
 mod nexus_endpoints;
 mod overlap;
 mod paging;
+mod plugin;
 mod queues;
 mod round_trips;
 mod schema_versions;
