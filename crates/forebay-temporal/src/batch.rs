@@ -11,6 +11,11 @@ pub(crate) const ROWS: usize = 2_500;
 /// Bytes of values in one transaction at most. Aurora DSQL allows 10 MiB, but counts more than values: keys, what it adds to each row,
 /// and of a row that is replaced perhaps both versions.
 pub(crate) const BYTES: usize = 4 << 20;
+/// A number of rows, as a statement takes it.
+pub(crate) fn limit(rows: usize) -> i64 {
+    i64::try_from(rows).unwrap_or(i64::MAX)
+}
+
 /// How often a batch is repeated whose outcome is unknown, before the caller hears of it.
 const REPEATS: u32 = 5;
 
@@ -47,19 +52,18 @@ impl Persistence {
     pub(crate) async fn delete_in_batches<F>(
         &self,
         operation: &'static str,
-        delete: impl Fn(Connection, i64) -> F,
+        delete: impl Fn(Connection, usize) -> F,
     ) -> Result<u64>
     where
         F: Future<Output = Result<u64>>,
     {
         let (mut at_most, mut deleted, mut repeats) = (ROWS, 0, 0);
         loop {
-            let limit = i64::try_from(at_most).unwrap_or(i64::MAX);
-            match self.write(operation, |connection| delete(connection, limit)).await {
+            match self.write(operation, |connection| delete(connection, at_most)).await {
                 Ok(rows) => {
                     deleted += rows;
                     repeats = 0;
-                    if rows < limit.unsigned_abs() {
+                    if usize::try_from(rows).is_ok_and(|rows| rows < at_most) {
                         return Ok(deleted);
                     }
                 }

@@ -7,6 +7,7 @@
 use forebay_dsql::IdError;
 use tokio_postgres::Row;
 
+use crate::batch;
 use crate::blob::Blob;
 use crate::connection::Connection;
 use crate::error::Result;
@@ -83,7 +84,8 @@ pub async fn delete_all(connection: &Connection, run: &RunKey) -> Result<u64> {
 /// # Cancel safety
 /// Some events are deleted, the others are not. Call it again.
 pub async fn delete_all_in_batches(persistence: &Persistence, run: &RunKey) -> Result<u64> {
-    let delete = |connection: Connection, limit: i64| async move {
+    let delete = |connection: Connection, limit: usize| async move {
+        let limit = batch::limit(limit);
         let mut values = run.values().to_vec();
         values.push(&limit);
         connection.execute(DELETE_SOME, &values).await

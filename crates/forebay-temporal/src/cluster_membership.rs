@@ -6,6 +6,7 @@ use forebay_dsql::{ErrorKind, Timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use crate::batch;
 use crate::connection::{Connection, Value};
 use crate::error::{Error, Result};
 use crate::page::{Page, PageToken, rows_to_ask};
@@ -109,6 +110,19 @@ pub async fn get(
     Ok(Page::cut(rows, size, LIST, |row| row.host_id))
 }
 
+/// Deletes the rows of at most `limit` hosts that expired before this time, with one statement. Returns how many. For all of them, however
+/// many, there is [`prune`].
+///
+/// # Errors
+/// [`Error::TooLarge`] if they are too many.
+///
+/// # Cancel safety
+/// Outside of a transaction, they may have been deleted.
+pub async fn prune_at_most(connection: &Connection, expired_before: Timestamp, limit: usize) -> Result<u64> {
+    let limit = batch::limit(limit);
+    connection.execute(PRUNE, &[&PARTITION, &expired_before, &limit]).await
+}
+
 /// Deletes the rows of all hosts that expired before this time, however many, in several transactions. Returns how many. Whoever is
 /// interrupted calls it again.
 ///
@@ -118,8 +132,8 @@ pub async fn get(
 /// # Cancel safety
 /// Some rows are deleted, the others are not. Call it again.
 pub async fn prune(persistence: &Persistence, expired_before: Timestamp) -> Result<u64> {
-    let delete = |connection: Connection, limit: i64| async move {
-        connection.execute(PRUNE, &[&PARTITION, &expired_before, &limit]).await
+    let delete = |connection: Connection, limit: usize| async move {
+        prune_at_most(&connection, expired_before, limit).await
     };
     persistence.delete_in_batches("prune_cluster_membership", delete).await
 }

@@ -85,6 +85,15 @@ impl fmt::Display for ChasmKey {
     }
 }
 
+impl ChasmKey {
+    /// One of its runs. Its row in `executions` has the business id in the place of a workflow id.
+    #[must_use]
+    pub fn run(&self, run_id: Uuid) -> RunKey {
+        let Self { shard_id, namespace_id, business_id, archetype_id: _ } = self;
+        RunKey { shard_id: *shard_id, namespace_id: *namespace_id, workflow_id: business_id.clone(), run_id }
+    }
+}
+
 /// The key of one of the two tables.
 pub trait CurrentKey: key::Sealed {}
 
@@ -92,12 +101,13 @@ impl CurrentKey for WorkflowKey {}
 impl CurrentKey for ChasmKey {}
 
 mod key {
-    use super::{ChasmKey, Row, Sql, Value, WorkflowKey};
+    use super::{ChasmKey, Row, RunKey, Sql, Uuid, Value, WorkflowKey};
     use crate::error::Result;
 
     pub trait Sealed: std::fmt::Display + Sized + Sync {
         fn sql() -> &'static Sql;
         fn values(&self) -> Vec<Value<'_>>;
+        fn run_key(&self, run_id: Uuid) -> RunKey;
         /// From the first columns of a row; and how many these are.
         fn read(row: &Row) -> Result<(Self, usize)>;
     }
@@ -109,6 +119,10 @@ mod key {
 
         fn values(&self) -> Vec<Value<'_>> {
             vec![&self.shard_id, &self.namespace_id, &self.workflow_id]
+        }
+
+        fn run_key(&self, run_id: Uuid) -> RunKey {
+            self.run(run_id)
         }
 
         fn read(row: &Row) -> Result<(Self, usize)> {
@@ -124,6 +138,10 @@ mod key {
 
         fn values(&self) -> Vec<Value<'_>> {
             vec![&self.shard_id, &self.namespace_id, &self.business_id, &self.archetype_id]
+        }
+
+        fn run_key(&self, run_id: Uuid) -> RunKey {
+            self.run(run_id)
         }
 
         fn read(row: &Row) -> Result<(Self, usize)> {
@@ -319,9 +337,9 @@ pub async fn lock<K: CurrentKey>(tx: &Tx, key: &K) -> Result<Option<CurrentExecu
 ///
 /// # Cancel safety
 /// The locks end with the transaction.
-pub async fn lock_with_execution(tx: &Tx, key: &WorkflowKey) -> Result<Option<CurrentExecutionRow>> {
+pub async fn lock_with_execution<K: CurrentKey>(tx: &Tx, key: &K) -> Result<Option<CurrentExecutionRow<K>>> {
     let Some(mut current) = lock(tx, key).await? else { return Ok(None) };
-    let run = key.run(current.run_id);
+    let run = key.run_key(current.run_id);
     let Some(row) = tx.query_opt(execution::LOCK_WRITE_VERSION, &run.values()).await? else {
         return Ok(None);
     };

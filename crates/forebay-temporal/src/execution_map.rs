@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 
+use crate::batch;
 use crate::blob::Blob;
 use crate::connection::{Connection, Value};
 use crate::error::Result;
@@ -284,7 +285,8 @@ pub async fn delete_all<T: MapTable>(connection: &Connection, run: &RunKey) -> R
 /// # Cancel safety
 /// Some entries are deleted, the others are not. Call it again.
 pub async fn delete_all_in_batches<T: MapTable>(persistence: &Persistence, run: &RunKey) -> Result<u64> {
-    let delete = |connection: Connection, limit: i64| async move {
+    let delete = |connection: Connection, limit: usize| async move {
+        let limit = batch::limit(limit);
         let mut values = run.values().to_vec();
         values.push(&limit);
         connection.execute(&T::sql().delete_some, &values).await

@@ -169,6 +169,26 @@ pub async fn range_select(
     Ok(Page::cut(nodes, size, list, |node| (node.node_id, stored(node.txn_id))))
 }
 
+/// Deletes at most `limit` nodes of a branch from `min_node_id` on, the first ones first, with one statement. Returns how many. For all
+/// of them, however many, there is [`range_delete`].
+///
+/// # Errors
+/// [`Error::TooLarge`](crate::Error::TooLarge) if they are too many.
+///
+/// # Cancel safety
+/// Outside of a transaction, they may have been deleted.
+pub async fn range_delete_at_most(
+    connection: &Connection,
+    branch: &BranchKey,
+    min_node_id: i64,
+    limit: usize,
+) -> Result<u64> {
+    let limit = batch::limit(limit);
+    let mut values = branch.values().to_vec();
+    values.extend([&min_node_id as Value<'_>, &limit]);
+    connection.execute(RANGE_DELETE, &values).await
+}
+
 /// Deletes the nodes of a branch from `min_node_id` on, however many, in several transactions. Whoever is interrupted calls it again.
 ///
 /// # Errors
@@ -177,10 +197,8 @@ pub async fn range_select(
 /// # Cancel safety
 /// Some nodes are deleted, the others are not. Call it again.
 pub async fn range_delete(persistence: &Persistence, branch: &BranchKey, min_node_id: i64) -> Result<u64> {
-    let delete = |connection: Connection, limit: i64| async move {
-        let mut values = branch.values().to_vec();
-        values.extend([&min_node_id as Value<'_>, &limit]);
-        connection.execute(RANGE_DELETE, &values).await
+    let delete = |connection: Connection, limit: usize| async move {
+        range_delete_at_most(&connection, branch, min_node_id, limit).await
     };
     persistence.delete_in_batches("range_delete_history_nodes", delete).await
 }

@@ -16,6 +16,7 @@ use crate::persistence::Persistence;
 mod key;
 mod queue;
 mod sql;
+mod zero_time;
 
 pub use key::{ScheduledKey, TaskKey};
 pub use queue::{CategoryQueue, ShardQueue, SourceQueue, TaskQueue};
@@ -134,7 +135,8 @@ pub async fn insert_in_batches<T: TaskTable>(
     Ok(())
 }
 
-/// Reads a page of at most `size` tasks of a range, in the order of their keys. A range of tasks with a time is one of times.
+/// Reads a page of at most `size` tasks of a range, in the order of their keys. A range of tasks with a time is one of keys, or of times:
+/// a time stands for its first key.
 ///
 /// # Errors
 /// [`Error::InvalidInput`](crate::Error::InvalidInput) for a size of 0, or a token of another list; those of the database.
@@ -144,26 +146,30 @@ pub async fn insert_in_batches<T: TaskTable>(
 pub async fn range_select<T: TaskTable>(
     connection: &Connection,
     queue: &T::Queue,
-    range: Range<<T::Key as TaskKey>::Bound>,
+    range: Range<impl Into<T::Key>>,
     size: usize,
     page: Option<&PageToken>,
-) -> Result<Page<TaskRow<T::Key>>>
-where
-    <T::Key as TaskKey>::Bound: tokio_postgres::types::ToSql,
-{
+) -> Result<Page<TaskRow<T::Key>>> {
     let limit = rows_to_ask(size)?;
+    let [start, end]: [T::Key; 2] = bounds(range);
     let (sql, begin) = match page {
-        None => (&T::sql().select_first, T::Key::first(range.start)),
-        Some(token) => (&T::sql().select_next, T::Key::of_token(token.key(T::TABLE)?)),
+        None => (&T::sql().select_first, start),
+        Some(token) => (&T::sql().select_next, T::Key::of_token(token.key(T::TABLE)?).stored()),
     };
     let mut values = queue.values();
     values.extend(begin.values());
-    values.extend([&range.end as Value<'_>, &limit]);
+    values.extend(end.values());
+    values.push(&limit);
     let rows = connection.query(sql, &values).await?;
     let columns = T::Key::COLUMNS.len();
     let task = |row| Ok(TaskRow { key: T::Key::read(row)?, task: Blob::read(row, columns)? });
     let rows = rows.iter().map(task).collect::<Result<Vec<TaskRow<T::Key>>>>()?;
     Ok(Page::cut(rows, size, T::TABLE, |row| row.key.token()))
+}
+
+/// Both ends of a range, as columns have them.
+fn bounds<K: TaskKey>(range: Range<impl Into<K>>) -> [K; 2] {
+    [range.start.into().stored(), range.end.into().stored()]
 }
 
 /// Deletes a task. Returns whether there was one.
@@ -174,9 +180,32 @@ where
 /// # Cancel safety
 /// Outside of a transaction, it may have been deleted.
 pub async fn delete<T: TaskTable>(connection: &Connection, queue: &T::Queue, key: T::Key) -> Result<bool> {
+    let key = key.stored();
     let mut values = queue.values();
     values.extend(key.values());
     Ok(connection.execute(&T::sql().delete, &values).await? > 0)
+}
+
+/// Deletes at most `limit` tasks of a range, the first ones first, with one statement. Returns how many. For all of them, however many,
+/// there is [`range_delete`].
+///
+/// # Errors
+/// [`Error::TooLarge`](crate::Error::TooLarge) if they are too many.
+///
+/// # Cancel safety
+/// Outside of a transaction, they may have been deleted.
+pub async fn range_delete_at_most<T: TaskTable>(
+    connection: &Connection,
+    queue: &T::Queue,
+    range: Range<impl Into<T::Key>>,
+    limit: usize,
+) -> Result<u64> {
+    let ([start, end], limit): ([T::Key; 2], i64) = (bounds(range), batch::limit(limit));
+    let mut values = queue.values();
+    values.extend(start.values());
+    values.extend(end.values());
+    values.push(&limit);
+    connection.execute(&T::sql().range_delete, &values).await
 }
 
 /// Deletes the tasks of a range, however many, in several transactions. Whoever is interrupted calls it again.
@@ -189,16 +218,11 @@ pub async fn delete<T: TaskTable>(connection: &Connection, queue: &T::Queue, key
 pub async fn range_delete<T: TaskTable>(
     persistence: &Persistence,
     queue: &T::Queue,
-    range: Range<<T::Key as TaskKey>::Bound>,
-) -> Result<u64>
-where
-    <T::Key as TaskKey>::Bound: tokio_postgres::types::ToSql,
-{
-    let range = &range;
-    let delete = |connection: Connection, limit: i64| async move {
-        let mut values = queue.values();
-        values.extend([&range.start as Value<'_>, &range.end, &limit]);
-        connection.execute(&T::sql().range_delete, &values).await
+    range: Range<impl Into<T::Key>>,
+) -> Result<u64> {
+    let [start, end]: [T::Key; 2] = bounds(range);
+    let delete = |connection: Connection, limit: usize| async move {
+        range_delete_at_most::<T>(&connection, queue, start..end, limit).await
     };
     persistence.delete_in_batches("range_delete_tasks", delete).await
 }
@@ -214,13 +238,13 @@ mod tests {
             sql.select_next,
             "SELECT visibility_timestamp, task_id, data, data_encoding FROM history_scheduled_tasks \
              WHERE shard_id = $1 AND category_id = $2 AND (visibility_timestamp, task_id) > ($3, $4) \
-             AND visibility_timestamp < $5 ORDER BY visibility_timestamp, task_id LIMIT $6"
+             AND (visibility_timestamp, task_id) < ($5, $6) ORDER BY visibility_timestamp, task_id LIMIT $7"
         );
         assert_eq!(
             <ReplicationDlqTasks as table::Sealed>::sql().range_delete,
             "DELETE FROM replication_tasks_dlq WHERE source_cluster_name = $1 AND shard_id = $2 \
              AND (task_id) IN (SELECT task_id FROM replication_tasks_dlq \
-             WHERE source_cluster_name = $1 AND shard_id = $2 AND task_id >= $3 AND task_id < $4 ORDER BY task_id LIMIT $5)"
+             WHERE source_cluster_name = $1 AND shard_id = $2 AND (task_id) >= ($3) AND (task_id) < ($4) ORDER BY task_id LIMIT $5)"
         );
     }
 }

@@ -11,11 +11,12 @@
 //! That holds as long as the last message of a queue is kept. In an empty queue, ids begin with 0 again.
 
 use std::fmt;
-use std::ops::RangeInclusive;
+use std::ops::{Bound, RangeBounds};
 use std::sync::LazyLock;
 
 use tokio_postgres::Row;
 
+use crate::batch;
 use crate::blob::Blob;
 use crate::connection::{Connection, Tx, Value};
 use crate::error::{Error, Result};
@@ -233,7 +234,8 @@ pub async fn select<Q: MessageQueue>(
     read(&row.ok_or_else(missing)?)
 }
 
-/// Reads a page of at most `size` messages of a range, in their order. Whoever has read up to an id goes on with the one after it.
+/// Reads a page of at most `size` messages of a range, in their order. A reader that has read up to `last` goes on with
+/// `(Bound::Excluded(last), Bound::Unbounded)`.
 ///
 /// # Errors
 /// [`Error::InvalidInput`] for a size of 0, or a token of another list; those of the database.
@@ -243,17 +245,18 @@ pub async fn select<Q: MessageQueue>(
 pub async fn range_select<Q: MessageQueue>(
     connection: &Connection,
     queue: &Q,
-    range: RangeInclusive<i64>,
+    range: impl RangeBounds<i64>,
     size: usize,
     page: Option<&PageToken>,
 ) -> Result<Page<MessageRow>> {
     let limit = rows_to_ask(size)?;
+    let (first, last) = ends(&range);
     let Sql { list, first_page, next_page, .. } = Q::sql();
     let (sql, begin) = match page {
-        None => (first_page, *range.start()),
+        None => (first_page, first),
         Some(token) => (next_page, token.key(list)?),
     };
-    let rows = connection.query(sql, &with(queue, &[&begin, range.end(), &limit])).await?;
+    let rows = connection.query(sql, &with(queue, &[&begin, &last, &limit])).await?;
     let rows = rows.iter().map(read).collect::<Result<Vec<_>>>()?;
     Ok(Page::cut(rows, size, list, |row| row.message_id))
 }
@@ -280,9 +283,10 @@ pub async fn delete<Q: MessageQueue>(connection: &Connection, queue: &Q, message
 pub async fn range_delete<Q: MessageQueue>(
     connection: &Connection,
     queue: &Q,
-    range: RangeInclusive<i64>,
+    range: impl RangeBounds<i64>,
 ) -> Result<u64> {
-    connection.execute(&Q::sql().range_delete, &with(queue, &[range.start(), range.end()])).await
+    let (first, last) = ends(&range);
+    connection.execute(&Q::sql().range_delete, &with(queue, &[&first, &last])).await
 }
 
 /// Deletes the messages of a range, however many, in several transactions, the first ones first. Whoever is interrupted calls it again.
@@ -295,10 +299,11 @@ pub async fn range_delete<Q: MessageQueue>(
 pub async fn range_delete_in_batches<Q: MessageQueue>(
     persistence: &Persistence,
     queue: &Q,
-    range: RangeInclusive<i64>,
+    range: impl RangeBounds<i64>,
 ) -> Result<u64> {
-    let (first, last) = range.into_inner();
-    let delete = |connection: Connection, limit: i64| async move {
+    let (first, last) = ends(&range);
+    let delete = |connection: Connection, limit: usize| async move {
+        let limit = batch::limit(limit);
         connection.execute(&Q::sql().range_delete_some, &with(queue, &[&first, &last, &limit])).await
     };
     persistence.delete_in_batches("range_delete_messages", delete).await
@@ -323,6 +328,40 @@ pub async fn lock_last_message_id<Q: MessageQueue>(tx: &Tx, queue: &Q) -> Result
     Ok(Some(last))
 }
 
+/// The first and the last id of a range. The first is the greater one if there is none.
+fn ends(range: &impl RangeBounds<i64>) -> (i64, i64) {
+    let first = match range.start_bound() {
+        Bound::Included(id) => Some(*id),
+        Bound::Excluded(id) => id.checked_add(1),
+        Bound::Unbounded => Some(i64::MIN),
+    };
+    let last = match range.end_bound() {
+        Bound::Included(id) => Some(*id),
+        Bound::Excluded(id) => id.checked_sub(1),
+        Bound::Unbounded => Some(i64::MAX),
+    };
+    first.zip(last).unwrap_or((i64::MAX, i64::MIN))
+}
+
 fn read(row: &Row) -> Result<MessageRow> {
     Ok(MessageRow { message_id: row.try_get(0)?, payload: Blob::read(row, 1)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_has_any_bounds() {
+        assert_eq!(ends(&(3..=7)), (3, 7));
+        assert_eq!(ends(&(3..7)), (3, 6));
+        assert_eq!(ends(&(3..)), (3, i64::MAX));
+        assert_eq!(ends(&..), (i64::MIN, i64::MAX));
+        assert_eq!(ends(&(Bound::Excluded(-1), Bound::Included(7))), (0, 7));
+        for nothing in
+            [(Bound::Excluded(i64::MAX), Bound::Unbounded), (Bound::Unbounded, Bound::Excluded(i64::MIN))]
+        {
+            assert_eq!(ends(&nothing), (i64::MAX, i64::MIN));
+        }
+    }
 }

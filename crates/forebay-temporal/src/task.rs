@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use uuid::Uuid;
 
+use crate::batch;
 use crate::blob::Blob;
 use crate::connection::{Connection, Value};
 use crate::error::Result;
@@ -211,7 +212,7 @@ pub async fn delete<V: TaskVersion>(
     end: V::Key,
     limit: usize,
 ) -> Result<u64> {
-    let (hash, limit) = (queue.hash(), i64::try_from(limit).unwrap_or(i64::MAX));
+    let (hash, limit) = (queue.hash(), batch::limit(limit));
     let mut values: Vec<Value<'_>> = vec![&hash, queue.id.as_uuid(), &limit];
     values.extend(numbers(&end));
     connection.execute(&V::tasks().delete, &values).await
@@ -229,8 +230,8 @@ pub async fn delete_in_batches<V: TaskVersion>(
     queue: &TaskQueueKey,
     end: V::Key,
 ) -> Result<u64> {
-    let delete = |connection: Connection, limit: i64| async move {
-        delete::<V>(&connection, queue, end, usize::try_from(limit).unwrap_or(usize::MAX)).await
+    let delete = |connection: Connection, limit: usize| async move {
+        delete::<V>(&connection, queue, end, limit).await
     };
     persistence.delete_in_batches("delete_matching_tasks", delete).await
 }

@@ -29,16 +29,17 @@ impl Sql {
             queue.iter().enumerate().map(|(at, column)| format!("{column} = ${}", at + 1)).collect();
         let in_queue = in_queue.join(" AND ");
         // The first value after those of the queue.
-        let (at, count, range) = (queue.len() + 1, key.len(), key[0]);
-        let select = |begin: &str| {
+        let (at, count) = (queue.len() + 1, key.len());
+        let limit = format!("${}", at + 2 * count);
+        let range = |begin: &str| {
             format!(
-                "SELECT {keys}, data, data_encoding FROM {table} WHERE {in_queue} AND ({keys}) {begin} ({}) \
-                 AND {range} < ${} ORDER BY {keys} LIMIT ${}",
+                "{in_queue} AND ({keys}) {begin} ({}) AND ({keys}) < ({}) ORDER BY {keys} LIMIT {limit}",
                 places(at, count),
-                at + count,
-                at + count + 1
+                places(at + count, count)
             )
         };
+        let select =
+            |begin: &str| format!("SELECT {keys}, data, data_encoding FROM {table} WHERE {}", range(begin));
         Self {
             insert: format!(
                 "INSERT INTO {table} ({queues}, {keys}, data, data_encoding) SELECT {}, {keys}, data, data_encoding \
@@ -50,10 +51,8 @@ impl Sql {
             select_next: select(">"),
             delete: format!("DELETE FROM {table} WHERE {in_queue} AND ({keys}) = ({})", places(at, count)),
             range_delete: format!(
-                "DELETE FROM {table} WHERE {in_queue} AND ({keys}) IN (SELECT {keys} FROM {table} \
-                 WHERE {in_queue} AND {range} >= ${at} AND {range} < ${} ORDER BY {keys} LIMIT ${})",
-                at + 1,
-                at + 2
+                "DELETE FROM {table} WHERE {in_queue} AND ({keys}) IN (SELECT {keys} FROM {table} WHERE {})",
+                range(">=")
             ),
         }
     }

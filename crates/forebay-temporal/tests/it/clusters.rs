@@ -138,7 +138,15 @@ async fn members_are_found_by_every_filter_and_pruned() {
 
     let large = upsert(&MemberRow { rpc_port: 40_000, ..members[0].clone() }).await.unwrap_err();
     assert_eq!(large.to_string(), "the table cannot hold the port 40000: listen on one up to 32767");
-    assert_eq!(cluster_membership::prune(store, at(203)).await.unwrap(), 3, "those that expired before");
+    let in_transaction = |limit| {
+        store.run(
+            "prune",
+            move |tx| async move { cluster_membership::prune_at_most(&tx, at(203), limit).await },
+        )
+    };
+    assert_eq!(in_transaction(1).await.unwrap(), 1, "at most");
+    assert_eq!(paging::all(9, get(all.clone())).await.len(), members.len() - 1);
+    assert_eq!(cluster_membership::prune(store, at(203)).await.unwrap(), 2, "those that expired before");
     assert_eq!(cluster_membership::prune(store, at(203)).await.unwrap(), 0);
     assert_eq!(paging::all(2, get(all.clone())).await, members[3..]);
     assert_eq!(cluster_membership::prune(store, at(1_000)).await.unwrap(), 3);

@@ -182,6 +182,22 @@ async fn the_join_lock_returns_what_a_join_would() {
     assert_eq!(locked, CurrentExecutionRow { last_write_version: 7, ..row.clone() });
 }
 
+/// The runs of all archetypes are in `executions`, where the business id has the place of the workflow id.
+#[tokio::test]
+async fn the_join_lock_is_for_every_archetype() {
+    let store = store().await;
+    let WorkflowKey { shard_id, namespace_id, .. } = new_workflow();
+    let key =
+        &ChasmKey { shard_id, namespace_id, business_id: "business".into(), archetype_id: 2_500_000_000 };
+    let lock = || store.run("join", async |tx| current_execution::lock_with_execution(&tx, key).await);
+    let row = &current(key.clone(), new_uuid());
+    store.write("insert_current", async |c| current_execution::insert(&c, row).await).await.unwrap();
+    assert_eq!(lock().await.unwrap(), None, "no execution");
+    insert(&store, &execution(&key.run(row.run_id), 1)).await;
+    let locked = lock().await.unwrap().unwrap();
+    assert_eq!(locked, CurrentExecutionRow { last_write_version: 7, ..row.clone() });
+}
+
 /// The faulty version reads the execution without a lock: its version may change before the COMMIT.
 #[tokio::test]
 async fn the_join_lock_holds_for_both_rows() {

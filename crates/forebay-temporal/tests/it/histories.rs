@@ -116,7 +116,13 @@ async fn a_long_history_is_written_and_deleted_in_several_transactions() {
     history_node::insert_in_batches(&store, branch, &nodes).await.unwrap();
     let read = pages(&store, branch, 0..100, ReadNodes::Forward, 5).await;
     assert_eq!(read.iter().map(Vec::len).collect::<Vec<_>>(), [5, 5, 4]);
-    assert_eq!(history_node::range_delete(&store, branch, 8).await.unwrap(), 7);
+    let in_transaction =
+        store.run("delete", |tx| async move { history_node::range_delete_at_most(&tx, branch, 8, 2).await });
+    assert_eq!(in_transaction.await.unwrap(), 2);
+    let read = pages(&store, branch, 0..100, ReadNodes::Metadata, 100).await.concat();
+    let ids: Vec<_> = read.iter().map(|node| node.node_id).collect();
+    assert_eq!(ids, [1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14], "the first ones are deleted");
+    assert_eq!(history_node::range_delete(&store, branch, 8).await.unwrap(), 5);
     assert_eq!(history_node::range_delete(&store, branch, 0).await.unwrap(), 7);
     assert_eq!(pages(&store, branch, 0..100, ReadNodes::Metadata, 5).await, [[]]);
 }

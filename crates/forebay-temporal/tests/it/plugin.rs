@@ -9,10 +9,14 @@ use std::time::Duration;
 use forebay::rt::{Runtime as _, VirtualTime};
 use forebay_dsql::{Ids, Node, Timestamp, Uuid};
 use forebay_temporal::buffered_event;
+use forebay_temporal::cluster_membership::{self, MemberFilter, MemberRow};
 use forebay_temporal::current_execution::{self, ChasmKey, CurrentExecutionRow, WorkflowKey};
 use forebay_temporal::execution::{self, ExecutionRow, RunKey};
 use forebay_temporal::execution_map::{self, ActivityInfos, SignalsRequested};
 use forebay_temporal::history_node::{self, BranchKey, HistoryNode, ReadNodes};
+use forebay_temporal::history_task::{
+    self, CategoryQueue, ScheduledKey, ScheduledTasks, ShardQueue, TaskTable, TimerTasks,
+};
 use forebay_temporal::namespace::{self, NamespaceRow};
 use forebay_temporal::queue_message::{self, MessageRow, QueueKey, QueueType};
 use forebay_temporal::task::{self, TaskLevel, TaskRow};
@@ -392,4 +396,96 @@ async fn messages_and_namespaces() {
     store.write("insert", async |c| namespace::insert(&c, row).await).await.unwrap();
     assert_eq!(plugin.rows("namespaces", &filter).await, theirs);
     plugin.delete("namespaces", &filter).await;
+}
+
+/// Go's zero time is the beginning of the year 1. The plugin keeps that of a task as the beginning of the year 1000.
+async fn tasks_with_a_time<T: TaskTable<Key = ScheduledKey>>(
+    queue: &T::Queue,
+    table: &str,
+    (queue_columns, queue_values): (&str, &str),
+) {
+    let store = store_of(&quiet().await, 2).await;
+    let plugin = Plugin(&store);
+    let filter = format!("({queue_columns}) = ({queue_values})");
+    let columns = format!("{queue_columns}, visibility_timestamp, task_id, data, data_encoding");
+    let values = format!(
+        "({queue_values}, '1000-01-01 00:00:00', 5, {MESSAGE_SQL}), \
+         ({queue_values}, '2023-11-14 22:13:20.123456', 4, {MESSAGE_SQL})"
+    );
+    let theirs = plugin.insert(table, &filter, &columns, &values).await;
+    let key = |nanos, task_id| ScheduledKey {
+        visibility_timestamp: Timestamp::from_nanos(nanos).unwrap(),
+        task_id,
+    };
+    let zero = key(-62_135_596_800_000_000_000, 5);
+    let tasks =
+        &[zero, key(1_700_000_000_123_456_000, 4)].map(|key| history_task::TaskRow { key, task: message() });
+    // Page by page: the token of the first one carries the zero time.
+    let (mut read, mut page) = (Vec::new(), None);
+    loop {
+        let from = page.as_ref();
+        let next = store.read("read", |c| async move {
+            history_task::range_select::<T>(&c, queue, zero..ScheduledKey::from(Timestamp::MAX), 1, from)
+                .await
+        });
+        let next = next.await.unwrap();
+        read.extend(next.rows);
+        page = next.next;
+        if page.is_none() {
+            break;
+        }
+    }
+    assert_eq!(read, tasks);
+    let delete =
+        || store.write("delete", |c| async move { history_task::delete::<T>(&c, queue, zero).await });
+    assert!(delete().await.unwrap());
+    plugin.delete(table, &filter).await;
+    store
+        .write("insert", |c| async move { history_task::insert::<T>(&c, queue, tasks).await })
+        .await
+        .unwrap();
+    assert_eq!(plugin.rows(table, &filter).await, theirs);
+    let until = ScheduledKey::from(tasks[1].key.visibility_timestamp);
+    assert_eq!(history_task::range_delete::<T>(&store, queue, zero..until).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn timers() {
+    let shard_id = new_shard_id();
+    let queue = &ShardQueue { shard_id };
+    tasks_with_a_time::<TimerTasks>(queue, "timer_tasks", ("shard_id", &shard_id.to_string())).await;
+    let queue = &CategoryQueue { shard_id, category_id: 2 };
+    let values = format!("{shard_id}, 2");
+    let names = ("shard_id, category_id", &*values);
+    tasks_with_a_time::<ScheduledTasks>(queue, "history_scheduled_tasks", names).await;
+}
+
+/// The times of members are written as they are, also the zero time. Ports and roles are 16 bits.
+#[tokio::test]
+async fn members_of_the_cluster() {
+    let store = store_of(&quiet().await, 2).await;
+    let (plugin, host_id) = (Plugin(&store), new_uuid());
+    let filter = format!("host_id = '{host_id}'");
+    let columns = "membership_partition, host_id, rpc_address, rpc_port, role, session_start, last_heartbeat, record_expiry";
+    let values = format!(
+        "(0, '{host_id}', '10.0.0.1', 7234, 2, '0001-01-01 00:00:00', '2023-11-14 22:13:20.123456', '2023-11-14 22:13:21')"
+    );
+    let theirs = plugin.insert("cluster_membership", &filter, columns, &values).await;
+    let at = |nanos| Timestamp::from_nanos(nanos).unwrap();
+    let member = &MemberRow {
+        host_id,
+        rpc_address: "10.0.0.1".into(),
+        rpc_port: 7_234,
+        role: 2,
+        session_start: at(-62_135_596_800_000_000_000),
+        last_heartbeat: at(1_700_000_000_123_456_000),
+        record_expiry: at(1_700_000_001_000_000_000),
+    };
+    let of_host = &MemberFilter { host_id: Some(host_id), ..MemberFilter::default() };
+    let read = store.read("read", async |c| cluster_membership::get(&c, of_host, 9, None).await);
+    assert_eq!(read.await.unwrap().rows, std::slice::from_ref(member));
+    plugin.delete("cluster_membership", &filter).await;
+    store.write("upsert", async |c| cluster_membership::upsert(&c, member).await).await.unwrap();
+    assert_eq!(plugin.rows("cluster_membership", &filter).await, theirs);
+    plugin.delete("cluster_membership", &filter).await;
 }

@@ -1,6 +1,7 @@
 //! Queues of both generations: their messages, the next message id, and their metadata.
 
 use std::cell::Cell;
+use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
 use forebay_temporal::queue_message::{self, MessageQueue, MessageRow, QueueKey, QueueType};
 use forebay_temporal::queue_metadata::{self, QueueMetadataRow};
@@ -66,25 +67,40 @@ async fn operations<Q: MessageQueue>(queue: &Q, other: &Q) {
         async |id: i64| store.read("select", async |c| queue_message::select(&c, queue, id).await).await;
     assert_eq!(select(6).await.unwrap(), MessageRow { message_id: 6, payload: blob("message") });
     assert!(select(5).await.unwrap_err().is_not_found());
-    let range =
-        store.read("range_select", async |c| queue_message::range_select(&c, queue, 1..=7, 100, None).await);
-    let range: Vec<_> = range.await.unwrap().rows.iter().map(|row| row.message_id).collect();
-    assert_eq!(range, [1, 2, 6, 7], "with both ends");
+    for (range, expected) in [
+        ((Included(1), Included(7)), &[1, 2, 6, 7][..]),
+        // A queue of the first generation is read from behind the last message that was seen, one of the second without an end.
+        ((Excluded(-1), Included(6)), &[0, 1, 2, 6]),
+        ((Included(6), Unbounded), &[6, 7, 8]),
+        ((Excluded(2), Excluded(7)), &[6]),
+        ((Excluded(i64::MAX), Unbounded), &[]),
+    ] {
+        for size in [1, 100] {
+            let page = async |size: usize, page: Option<&PageToken>| {
+                let page = store
+                    .read("page", async |c| queue_message::range_select(&c, queue, range, size, page).await);
+                page.await
+            };
+            let read = paging::all(size, page).await;
+            assert_eq!(read.iter().map(|row| row.message_id).collect::<Vec<_>>(), expected, "{range:?}");
+        }
+    }
 
     let delete = async |id: i64| {
         store.write("delete", async |c| queue_message::delete(&c, queue, id).await).await.unwrap()
     };
     assert!(delete(1).await);
     assert!(!delete(1).await);
-    let range_delete = async |range: std::ops::RangeInclusive<i64>| {
-        let delete = store
-            .write("range_delete", async |c| queue_message::range_delete(&c, queue, range.clone()).await);
+    let range_delete = async |range: (Bound<i64>, Bound<i64>)| {
+        let delete =
+            store.write("range_delete", async |c| queue_message::range_delete(&c, queue, range).await);
         delete.await.unwrap()
     };
-    assert_eq!(range_delete(2..=6).await, 2);
-    assert_eq!(range_delete(2..=6).await, 0);
+    assert_eq!(range_delete((Excluded(2), Excluded(6))).await, 0);
+    assert_eq!(range_delete((Excluded(0), Included(6))).await, 2);
+    assert_eq!(range_delete((Included(2), Included(6))).await, 0);
     assert_eq!(ids(&store, queue).await, [0, 7, 8]);
-    assert_eq!(queue_message::range_delete_in_batches(&store, queue, 0..=7).await.unwrap(), 2);
+    assert_eq!(queue_message::range_delete_in_batches(&store, queue, ..8).await.unwrap(), 2);
     assert_eq!(enqueue(&store, queue).await, 9, "as long as the last message is kept");
     assert_eq!(ids(&store, queue).await, [8, 9]);
     assert_eq!(ids(&store, other).await, [0], "another queue is another");

@@ -6,22 +6,18 @@ use std::ops::Range;
 use forebay_dsql::Timestamp;
 use forebay_temporal::history_task::{
     self, CategoryQueue, ImmediateTasks, ReplicationDlqTasks, ReplicationTasks, ScheduledKey, ScheduledTasks,
-    ShardQueue, SourceQueue, TaskKey, TaskRow, TaskTable, TimerTasks, TransferTasks, VisibilityTasks,
+    ShardQueue, SourceQueue, TaskRow, TaskTable, TimerTasks, TransferTasks, VisibilityTasks,
 };
-use forebay_temporal::{Error, PageToken, Persistence};
-use tokio_postgres::types::ToSql;
+use forebay_temporal::{Condition, Error, PageToken, Persistence};
 
 use crate::cluster::{alone, blob, new_shard_id, store, store_of};
 
 async fn pages<T: TaskTable>(
     store: &Persistence,
     queue: &T::Queue,
-    range: &Range<<T::Key as TaskKey>::Bound>,
+    range: &Range<impl Into<T::Key> + Copy>,
     size: usize,
-) -> Vec<Vec<TaskRow<T::Key>>>
-where
-    <T::Key as TaskKey>::Bound: ToSql,
-{
+) -> Vec<Vec<TaskRow<T::Key>>> {
     let (mut pages, mut token): (Vec<_>, Option<PageToken>) = (Vec::new(), None);
     loop {
         let from = token.as_ref();
@@ -38,17 +34,16 @@ where
 }
 
 /// Every operation on one table. `keys` are in their order; `range` holds all but the first and the last.
-async fn every_operation<T: TaskTable>(
-    queues: [T::Queue; 2],
+async fn every_operation<T: TaskTable, B: Into<T::Key> + Copy>(
+    queues: &[T::Queue; 2],
     keys: &[T::Key],
-    range: Range<<T::Key as TaskKey>::Bound>,
-    everything: Range<<T::Key as TaskKey>::Bound>,
+    range: Range<B>,
+    everything: Range<B>,
 ) where
     T::Key: fmt::Debug + PartialEq,
-    <T::Key as TaskKey>::Bound: ToSql,
 {
     let store = store().await;
-    let [queue, other] = &queues;
+    let [queue, other] = queues;
     let tasks: Vec<_> =
         keys.iter().map(|key| TaskRow { key: *key, task: blob(&format!("{key:?}")) }).collect();
     let insert = async |queue, tasks: &[TaskRow<T::Key>]| {
@@ -72,8 +67,24 @@ async fn every_operation<T: TaskTable>(
         || store.write("delete", |c| async move { history_task::delete::<T>(&c, queue, keys[2]).await });
     assert!(delete().await.unwrap());
     assert!(!delete().await.unwrap());
+    let delete_in_transaction = async |limit: usize, fails: bool| {
+        let range = &range;
+        let delete = store.run("range_delete", |tx| async move {
+            let deleted = history_task::range_delete_at_most::<T>(&tx, queue, range.clone(), limit).await?;
+            if fails { Err(Condition::row("anything", "else", 0).into()) } else { Ok(deleted) }
+        });
+        delete.await
+    };
+    delete_in_transaction(100, true).await.unwrap_err();
+    assert_eq!(pages::<T>(&store, queue, &range, 9).await.concat().len(), tasks.len() - 3, "rolled back");
+    assert_eq!(delete_in_transaction(1, false).await.unwrap(), 1);
+    assert_eq!(
+        pages::<T>(&store, queue, &range, 9).await.concat(),
+        tasks[3..last],
+        "the first one is deleted"
+    );
     let deleted = history_task::range_delete::<T>(&store, queue, range.clone()).await.unwrap();
-    assert_eq!(usize::try_from(deleted).unwrap(), tasks.len() - 3);
+    assert_eq!(usize::try_from(deleted).unwrap(), tasks.len() - 4);
     let left = [tasks[0].clone(), tasks[last].clone()];
     assert_eq!(pages::<T>(&store, queue, &everything, 9).await.concat(), left);
     assert_eq!(pages::<T>(&store, other, &everything, 9).await.concat(), tasks[..1], "of another queue");
@@ -81,7 +92,7 @@ async fn every_operation<T: TaskTable>(
 }
 
 async fn by_number<T: TaskTable<Key = i64>>(queues: [T::Queue; 2]) {
-    every_operation::<T>(queues, &[-5, 1, 2, 3, 7, i64::MAX - 1], 1..8, i64::MIN..i64::MAX).await;
+    every_operation::<T, _>(&queues, &[-5, 1, 2, 3, 7, i64::MAX - 1], 1..8, i64::MIN..i64::MAX).await;
 }
 
 async fn by_time<T: TaskTable<Key = ScheduledKey>>(queues: [T::Queue; 2]) {
@@ -89,7 +100,21 @@ async fn by_time<T: TaskTable<Key = ScheduledKey>>(queues: [T::Queue; 2]) {
     let key = |seconds, task_id| ScheduledKey { visibility_timestamp: at(seconds), task_id };
     // A later task may have a smaller number: a page that goes by both columns alone would lose it.
     let keys = [key(1, 9), key(5, 3), key(5, 4), key(5, 8), key(6, 1), key(7, 2), key(9, 1)];
-    every_operation::<T>(queues, &keys, at(5)..at(9), Timestamp::MIN..Timestamp::MAX).await;
+    every_operation::<T, _>(&queues, &keys, at(5)..at(9), Timestamp::MIN..Timestamp::MAX).await;
+
+    // The faulty version knows bounds of time only, and reads 3 and 4 again.
+    let (store, [queue, _]) = (store().await, &queues);
+    let tasks = keys.map(|key| TaskRow { key, task: blob("task") });
+    let delete = history_task::range_delete::<T>(&store, queue, Timestamp::MIN..Timestamp::MAX);
+    delete.await.unwrap();
+    store.write("insert", async |c| history_task::insert::<T>(&c, queue, &tasks).await).await.unwrap();
+    let from = key(5, 5);
+    for size in [1, 2, 9] {
+        let read = pages::<T>(&store, queue, &(from..at(9).into()), size).await.concat();
+        assert_eq!(read.iter().map(|row| row.key).collect::<Vec<_>>(), keys[3..6], "by {size}");
+        let read = pages::<T>(&store, queue, &(from..key(7, 2)), size).await.concat();
+        assert_eq!(read.iter().map(|row| row.key).collect::<Vec<_>>(), keys[3..5], "by {size}");
+    }
 }
 
 fn shards() -> [ShardQueue; 2] {
