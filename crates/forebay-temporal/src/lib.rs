@@ -1,7 +1,8 @@
 //! Temporal's persistence on Aurora DSQL.
 //!
 //! A store on which a server that is compatible with Temporal can be built. It reads and writes the same rows as the plugin in Go with
-//! schema 1.1: the same tables, columns and keys, with identifiers as UUID.
+//! schema 1.1: the same tables, columns and keys, with identifiers as UUID. `docs/temporal.md` lists the differences. One table is its own,
+//! `shard_takeovers`, in which a change of the owner of a shard is announced.
 //!
 //! ```text
 //!   Persistence     run: a transaction      fenced: one that commits only for the owner of a shard
@@ -41,9 +42,10 @@
 //!   failed condition is never tried again. A COMMIT of unknown outcome is never run again: [`Error::CommitUnknown`].
 //! - **A deposed owner writes nothing** in a fenced transaction, if all owners use this store: see [`shard`]. What runs outside of one is
 //!   not fenced: single writes, and whatever is split into several transactions.
-//! - **Limits hold.** Range deletes, and what has `in_batches` in its name, are split into transactions of at most 3,000 rows and 10 MiB,
-//!   and can be resumed. Everything else is one transaction, and [`Error::TooLarge`] if it does not fit. A statement that is too long for
-//!   one message is not even sent.
+//! - **Limits hold.** [`history_task::range_delete`], [`history_node::range_delete`], [`cluster_membership::prune`], and what has
+//!   `in_batches` in its name, are split into transactions of at most 3,000 rows and 10 MiB, and can be resumed. Everything else is one
+//!   transaction, or part of one, and [`Error::TooLarge`] if it does not fit. A statement that is too long for one message is not even
+//!   sent.
 
 mod batch;
 mod blob;
