@@ -489,3 +489,42 @@ async fn members_of_the_cluster() {
     assert_eq!(plugin.rows("cluster_membership", &filter).await, theirs);
     plugin.delete("cluster_membership", &filter).await;
 }
+
+/// Rows of the plugin, then of the store, read as the plugin reads them: in one order, and none hides another.
+#[tokio::test]
+async fn nodes_and_messages_of_both_stand_in_one_order() {
+    let store = store_of(&quiet().await, 2).await;
+    let (plugin, branch) =
+        (Plugin(&store), &BranchKey { shard_id: new_shard_id(), tree_id: new_uuid(), branch_id: new_uuid() });
+    let BranchKey { shard_id, tree_id, branch_id } = branch;
+    let filter = format!("shard_id = {shard_id} AND tree_id = '{tree_id}' AND branch_id = '{branch_id}'");
+    let columns = "shard_id, tree_id, branch_id, node_id, prev_txn_id, txn_id, data, data_encoding";
+    let key = format!("{shard_id}, '{tree_id}', '{branch_id}'");
+    let values = format!("({key}, 1, 0, -20, {MESSAGE_SQL}), ({key}, 3, 20, -25, {MESSAGE_SQL})");
+    plugin.insert("history_node", &filter, columns, &values).await;
+    // A later transaction has written node 1 again, and the one after it.
+    let nodes = &[(1, 30, 0), (2, 31, 30)].map(|(node_id, txn_id, prev_txn_id)| HistoryNode {
+        node_id,
+        txn_id,
+        prev_txn_id,
+        events: message(),
+    });
+    store.write("insert", |c| async move { history_node::insert(&c, branch, nodes).await }).await.unwrap();
+    let client = store.pool().unwrap().acquire().await.unwrap();
+    let sql = format!("SELECT node_id, -txn_id FROM history_node WHERE {filter} ORDER BY node_id, txn_id");
+    let rows = client.query(&sql, &[]).await.unwrap();
+    let read: Vec<(i64, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    assert_eq!(read, [(1, 30), (1, 20), (2, 31), (3, 25)]);
+
+    let queue = &QueueKey { queue_type: 1, queue_name: new_uuid().to_string(), partition: 0 };
+    let filter = format!("queue_type = 1 AND queue_name = '{}'", queue.queue_name);
+    let columns = "queue_type, queue_name, queue_partition, message_id, message_payload, message_encoding";
+    let values =
+        format!("(1, '{0}', 0, 0, {MESSAGE_SQL}), (1, '{0}', 0, 1, {MESSAGE_SQL})", queue.queue_name);
+    plugin.insert("queue_messages", &filter, columns, &values).await;
+    let enqueue = store.write("enqueue", async |c| queue_message::enqueue(&c, queue, &message()).await);
+    assert_eq!(enqueue.await.unwrap(), 2, "after those of the plugin");
+    let sql = format!("SELECT message_id FROM queue_messages WHERE {filter} ORDER BY message_id");
+    let rows = client.query(&sql, &[]).await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.get(0)).collect::<Vec<i64>>(), [0, 1, 2]);
+}
