@@ -25,7 +25,7 @@ fn one_trace_is_pinned() {
     let outcome = simulate(&scenario("workload-mass-drop", &["duration=6m"]));
     assert_eq!(outcome.trace_hash, PINNED, "{outcome}");
 }
-const PINNED: &str = "f2a023fcdaed770c";
+const PINNED: &str = "febb1f62fe7b65e1";
 
 #[derive(Default)]
 struct Rows(Vec<String>);
