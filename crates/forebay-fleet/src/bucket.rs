@@ -175,11 +175,6 @@ impl Source for Bucket {
         until(self.due.unwrap_or(0), wall).min(self.horizon)
     }
 
-    fn at_once(&self, wall: Duration) -> u64 {
-        let passed = nanos(wall).saturating_sub(self.due.unwrap_or(0)).min(self.tolerance);
-        u64::try_from(passed.div_euclid(self.interval) + 1).unwrap_or(0)
-    }
-
     fn reserve(&self, count: u32, wall: Duration) -> Update {
         let (now, ahead) = (nanos(wall), self.interval * i64::from(count));
         let floor = now - self.tolerance;

@@ -269,14 +269,6 @@ impl Ledger {
         u32::try_from(spare).unwrap_or(u32::MAX)
     }
 
-    /// This instance's part of `permits`: as large as its part of all slots that are held.
-    pub(crate) fn part_of(&self, permits: u64) -> u64 {
-        let state = self.state.lock();
-        let own = state.members.safe_slots(self.now());
-        let all = state.totals().0.max(own).max(1);
-        u64::try_from(u128::from(permits) * u128::from(own) / u128::from(all)).unwrap_or(u64::MAX)
-    }
-
     /// Permits that all shares of a rate with this burst may save above their part.
     pub(crate) fn overdraft(&self, burst: u64) -> u64 {
         let state = self.state.lock();

@@ -173,14 +173,6 @@ impl Inner {
         self.ledger.as_ref().map(|ledger| ledger.spare())
     }
 
-    /// This instance's part of the permits that are valid at once. No limit without a ledger: nothing tells how many
-    /// instances there are.
-    fn part_at_once(&self, wall: Duration) -> u32 {
-        let Some(ledger) = &self.ledger else { return u32::MAX };
-        let at_once = self.state.lock().source.at_once(wall);
-        u32::try_from(ledger.part_of(at_once)).unwrap_or(u32::MAX)
-    }
-
     /// Reserves permits for all waiting callers. The task belongs to the limiter, not to a caller: if a caller gives up,
     /// the next one gets its permit.
     async fn reserve(self: Arc<Self>) {
@@ -211,8 +203,7 @@ impl Inner {
         }
         let (slots, limit) = self.slots();
         let spare = self.spare();
-        let part = self.part_at_once(wall);
-        let mut count = self.state.lock().batch(self.store.runtime.now(), wall, spare, slots, limit, part);
+        let mut count = self.state.lock().batch(self.store.runtime.now(), wall, spare, slots, limit);
         loop {
             let now = self.store.runtime.now();
             let lead = self.state.lock().request_times.lead();

@@ -46,10 +46,6 @@ impl Source for Window {
         u32::try_from(self.per_second).unwrap_or(u32::MAX).max(1)
     }
 
-    fn at_once(&self, _wall: Duration) -> u64 {
-        self.per_second
-    }
-
     fn reserve(&self, count: u32, wall: Duration) -> Update {
         let most = i64::try_from(self.per_second).unwrap_or(i64::MAX) - i64::from(count);
         let room = [Condition::Missing("count".into()), Condition::AtMost("count".into(), most)];

@@ -35,9 +35,6 @@ pub(crate) trait Source: std::fmt::Debug + Send {
         Duration::ZERO
     }
 
-    /// How many permits are valid at once, as far as known.
-    fn at_once(&self, wall: Duration) -> u64;
-
     /// The write that reserves `count` permits.
     fn reserve(&self, count: u32, wall: Duration) -> Update;
 

@@ -79,12 +79,8 @@ impl State {
     }
 
     /// How many permits to reserve: for all waiting callers, and for those expected because there are `spare` slots for
-    /// them. So a burst takes few requests, and unused permits lapse.
-    ///
-    /// When a cluster ends all connections, all instances ask at the same time. So the first request takes no more than
-    /// `part`, this instance's part of the permits that are valid at once, and each further one no more than twice as many
-    /// as the last: every instance has some connections before any has all of them. In a queue, at most a fair batch, and
-    /// none for callers that a share of `slots` serves in the meantime.
+    /// them. So a burst takes few requests, and unused permits lapse. In a queue, at most a fair batch, and none for
+    /// callers that a share of `slots` serves in the meantime.
     pub(super) fn batch(
         &mut self,
         now: Instant,
@@ -92,15 +88,12 @@ impl State {
         spare: Option<u32>,
         slots: u64,
         limit: u64,
-        part: u32,
     ) -> u32 {
         let (last_queue, waiting) = (self.queue(now), self.waiting);
         let queue = self.source.queue(wall).max(last_queue.unwrap_or_default());
         // Without a ledger, expect as many as at the last request, if that was recent.
         let last = self.last_batch.filter(|_| last_queue.is_some()).map_or(0, |(_, last)| last);
         let coming = spare.unwrap_or(last);
-        let most = part.max(last.saturating_mul(2)).saturating_sub(waiting);
-        let mut covers_all = spare.is_some();
         let coming = if queue > QUEUE {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
             let batch = self.fair_batch(queue).ceil() as u32;
@@ -108,15 +101,14 @@ impl State {
             let coming = coming.saturating_sub(u32::try_from(own).unwrap_or(u32::MAX));
             coming.min(batch.saturating_sub(waiting))
         } else if waiting > 1 || last_queue.is_some() {
-            covers_all &= coming <= most;
-            coming.min(most)
+            coming
         } else {
             // A single caller replaces a single connection.
             0
         };
         let count = waiting.saturating_add(coming).clamp(1, MAX_BATCH.min(self.source.max_batch()));
         (self.last_batch, self.last_wait) = (Some((now, count)), queue);
-        if covers_all {
+        if spare.is_some() {
             // This request covers all known need. Later single callers share the next one.
             self.reserve_at = self.reserve_at.max(now + QUEUE);
         }
@@ -166,7 +158,7 @@ mod tests {
 
     /// How many permits an instance without a share reserves.
     fn batch(state: &mut State, millis: u64, spare: Option<u32>) -> u32 {
-        state.batch(at(millis), WALL, spare, 0, 10_000, u32::MAX)
+        state.batch(at(millis), WALL, spare, 0, 10_000)
     }
 
     fn at(millis: u64) -> Instant {
@@ -187,23 +179,6 @@ mod tests {
         assert_eq!(batch(&mut steady, 9100, None), 2, "unknown demand: as many as before");
         steady.waiting = 1000;
         assert_eq!(batch(&mut steady, 9200, Some(3)), MAX_BATCH);
-    }
-
-    /// An instance does not know whether the others need permits, too. It begins with its part, and doubles.
-    #[test]
-    fn a_burst_is_shared() {
-        let mut state = state(-5);
-        state.waiting = 2;
-        let mut batch = |millis, spare, part| {
-            let count = state.batch(at(millis), WALL, Some(spare), 0, 10_000, part);
-            (count, state.reserve_at > at(millis))
-        };
-        assert_eq!(batch(0, 48, 11), (11, false), "the next request may follow at once");
-        assert_eq!(batch(8, 39, 9), (22, false));
-        assert_eq!(batch(16, 17, 8), (19, true), "this covers all");
-        assert_eq!(batch(9_000, 48, 11), (11, false), "that was long ago");
-        assert_eq!(batch(18_000, 48, 0), (2, false), "every waiting caller counts");
-        assert_eq!(batch(27_000, 48, u32::MAX), (50, true), "alone");
     }
 
     #[test]
@@ -262,13 +237,9 @@ mod tests {
         let mut state = state(4);
         state.waiting = 1;
         assert!(!state.share_suffices(at(0), Some(0), 500, 10_000), "the queue is unknown");
+        assert_eq!(state.batch(at(0), WALL, Some(9), 500, 10_000), 6, "four of ten will be served meanwhile");
         assert_eq!(
-            state.batch(at(0), WALL, Some(9), 500, 10_000, u32::MAX),
-            6,
-            "four of ten will be served meanwhile"
-        );
-        assert_eq!(
-            state.batch(at(0), WALL, Some(2), 500, 10_000, u32::MAX),
+            state.batch(at(0), WALL, Some(2), 500, 10_000),
             1,
             "a waiting caller always gets a reservation"
         );

@@ -28,23 +28,6 @@ fn strict_closes_connections_whose_slots_may_be_taken() {
     }
 }
 
-/// The cluster ends all connections of a fleet that needs more than the bucket has at once. Each instance gets its part
-/// of that first: it has few callers, and a few connections are enough for them.
-#[test]
-fn after_a_loss_of_all_connections_no_instance_waits_for_another_to_be_full() {
-    for seed in 1..=3 {
-        let outcome = simulate(&parse(&format!(
-            "{{seed: {seed}, duration: 3m, limiterPerSec: 10, limiterBurst: 100, limiter: {{mode: bucket}}, leases: {{limit: 250}}, \
-             table: {{latency: 4ms}}, cluster: {{ratePerSec: 10, burst: 100, openTime: 35ms}}, assertMaxConnectsPerSec: 100, \
-             faults: [{{kind: mass_drop, at: 2m, fraction: 1.0}}], services: [{{name: a, replicas: 10, targetReady: 20, \
-             workload: {{enabled: true, perSecond: 40, holdTime: 50ms}}}}]}}"
-        )));
-        assert!(outcome.passed(), "{outcome}");
-        assert_eq!(outcome.recoveries[0].deficit, 200, "{outcome}");
-        assert!(outcome.waits.max <= Duration::from_millis(200), "{outcome}");
-    }
-}
-
 #[test]
 fn a_fleet_that_shares_a_window_stays_within_it() {
     let window = shipped().iter().find(|shipped| shipped.name == "window").expect("a shipped scenario");
