@@ -128,6 +128,8 @@ fn without_problems(variables: &BTreeMap<String, String>, error: &ConfigError) -
 fn variable_of(setting: &str) -> Vec<&str> {
     match setting {
         "roots" => vec!["PGSSLROOTCERT"],
+        // A port of its own takes the place of that one.
+        "the port of CLUSTER_ENDPOINT" => vec!["PGPORT"],
         "PGUSER" => vec!["PGUSER", "CLUSTER_USER"],
         "REGION" | "AWS_REGION" => vec!["REGION", "AWS_REGION"],
         setting => vec![setting],
