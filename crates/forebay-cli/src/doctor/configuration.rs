@@ -98,7 +98,7 @@ impl Configuration {
     }
 }
 
-/// The options without the variables that are wrong: one wrong variable is no reason not to look at what does not need it.
+/// The options without the variables that are wrong. Checks that do not need a wrong variable still run.
 /// None if there is no endpoint.
 fn without_problems(variables: &BTreeMap<String, String>, error: &ConfigError) -> Option<Options> {
     let is_wrong =

@@ -105,7 +105,7 @@ impl RetryPolicy {
     /// that of the pool ([`Options::deadline`](crate::Options::deadline)).
     ///
     /// It is fixed when `run` begins. At its end the error is [`NoConnection`](ErrorKind::NoConnection) if there was no connection,
-    /// [`TimedOut`](ErrorKind::TimedOut) if an attempt was under way, of which nothing is committed then, and
+    /// [`TimedOut`](ErrorKind::TimedOut) if an attempt was under way, and then nothing of it is committed; and
     /// [`CommitUnknown`](ErrorKind::CommitUnknown) if a COMMIT was unanswered. A retry that would begin later is not made: the error is
     /// that of the last attempt.
     #[must_use]

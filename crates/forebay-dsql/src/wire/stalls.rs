@@ -59,9 +59,9 @@ impl Request {
 struct Server {
     /// Requests that it has not read yet.
     received: Vec<u8>,
-    /// Those it has read, of which the answers are to come.
+    /// The requests that it has read and not answered.
     asked: VecDeque<Request>,
-    /// Bytes on their way to the driver, of which so many have arrived.
+    /// Bytes on their way to the driver, and how many of them have arrived.
     answers: VecDeque<u8>,
     arrived: usize,
     /// How much more it takes.

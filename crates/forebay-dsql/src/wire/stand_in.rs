@@ -9,7 +9,7 @@ use crate::driver::given_up::GivenUp;
 ///
 /// The driver gets what the server would have sent had it cancelled the requests: an error and a ReadyForQuery for each. What
 /// the driver sends meanwhile never reaches the server, and is answered in the same way: no caller can go on with a
-/// transaction of which a part is missing.
+/// transaction whose statements were not all executed.
 pub(super) struct StandIn {
     /// The requests that the driver sends meanwhile.
     requests: Frames,
